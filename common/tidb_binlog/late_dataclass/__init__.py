@@ -37,17 +37,23 @@ def _late(cls: Any, *, frozen: bool = False, eq: bool = True, **more: bool) -> t
         _freeze(cls)
 
     def compiled(name: str) -> Callable[..., Any]:
-        """The method; all of them take their places."""
+        """The method, which is in its place from now on."""
         entries = [(entry.name, entry.type, entry) for entry in fields(cls)]
-        namespace: dict[str, Any] = {"__qualname__": cls.__qualname__}
+        namespace: dict[str, Any] = {"__doc__": cls.__doc__, "__qualname__": cls.__qualname__}
         if hasattr(cls, "__post_init__"):
             namespace["__post_init__"] = cls.__post_init__
-        twin = dataclasses.make_dataclass(cls.__name__, entries, namespace=namespace, frozen=frozen, eq=eq)
-        methods: dict[str, Callable[..., Any]] = {name: getattr(twin, name) for name in names}
-        for method in names:
-            if method not in written:
-                setattr(cls, method, methods[method])
-        return methods[name]
+        twin = dataclasses.make_dataclass(
+            cls.__name__,
+            entries,
+            namespace=namespace,
+            init=name == "__init__",
+            repr=name == "__repr__",
+            eq=name in ("__eq__", "__hash__"),
+            frozen=frozen,
+        )
+        method: Callable[..., Any] = getattr(twin, name)
+        setattr(cls, name, method)
+        return method
 
     for name in names:
         if name not in written:
