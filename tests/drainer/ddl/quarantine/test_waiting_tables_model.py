@@ -212,7 +212,9 @@ class World:
 
     def take_ddl(self, item: Ddl) -> Iterator[World]:
         """All lanes are drained."""
+        joins = self.quarantine.joins(item)
         classified = self.quarantine.classify(item)
+        assert joins or not classified.absorbed, "release may be at work on what it joins"
         if classified.ddl_class is DdlClass.FREE:
             if self.intent != item.commit_ts and (reason := self.in_the_way(item)):
                 yield self.refused(item, reason)
