@@ -53,6 +53,7 @@ LEFT_OUT: Final[dict[str, set[str]]] = {
         "drain.hot",
         "drain.wide",
         "drain.relay",
+        "drain.ddl",
         "drain.start",
         "file.sysbench",
         "file.inserts",
