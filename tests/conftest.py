@@ -25,7 +25,9 @@ from tests.downstreams import server as server
 from tests.fakes.etcd_keys import remove_keys
 from tests.kafka_broker import _kafka_broker as _kafka_broker
 from tests.kafka_broker import kafka_broker as kafka_broker
+from tests.object_store import _gofakes3_port as _gofakes3_port
 from tests.object_store import _s3_port as _s3_port
+from tests.object_store import each_s3 as each_s3
 from tests.object_store import s3 as s3
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.net.port import free_ports

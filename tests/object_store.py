@@ -1,11 +1,18 @@
-"""An S3 that tests write to: moto's server as a process, and a bucket of each test."""
+"""An S3 that tests write to: moto's server as a process, and a bucket of each test.
+
+A second server, of other authors in another language, is there for the same: Go makes it of its module, once,
+below build; where that cannot be done, tests with it are skipped and say so.
+"""
 
 from __future__ import annotations
 
 import http.client
 import itertools
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +29,9 @@ SECRET = "s3cr3t-of-the-tests"
 REGION = "us-east-1"
 _KEYS = {"AWS_ACCESS_KEY_ID": "of-the-tests", "AWS_SECRET_ACCESS_KEY": SECRET}
 _START_S = 60.0
+_MAKING_S = 250.0
+_GO = Path(__file__).resolve().parents[1] / "build" / "go"
+_GOFAKES3 = "github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0"
 _buckets = itertools.count(1)
 
 
@@ -62,7 +72,7 @@ class ObjectStore:
 
     @contextmanager
     def asking_for_keys(self) -> Iterator[None]:
-        """Within it a caller needs a user's key and the rights of that user."""
+        """Within it a caller needs a user's key and the rights of that user. Of moto alone."""
         self._check_after(b"0")
         try:
             yield
@@ -94,22 +104,29 @@ def _s3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @contextmanager
 def moto(directory: Path) -> Iterator[int]:
     """The port of a server of its own."""
+    command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p"]
+    with _serving("moto", command, "", "/moto-api/data.json", directory) as port:
+        yield port
+
+
+@contextmanager
+def _serving(name: str, command: Sequence[str], host: str, page: str, directory: Path) -> Iterator[int]:
+    """`command`, up to the port; `host` stands before that."""
     port = free_ports(1)[0]
-    log = directory / "moto.log"
-    process = Process("moto", [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)], log)
+    process = Process(name, [*command, f"{host}{port}"], directory / f"{name}.log")
     process.start()
     try:
-        until_here(lambda: _answers(port, process), "moto answers", seconds=_START_S)
+        until_here(lambda: _answers(port, page, process), f"{name} answers", seconds=_START_S)
         yield port
     finally:
         process.stop()
 
 
-def _answers(port: int, process: Process) -> bool:
+def _answers(port: int, page: str, process: Process) -> bool:
     assert process.is_running, process.tail(5)
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5.0)
     try:
-        connection.request("GET", "/moto-api/data.json")
+        connection.request("GET", page)
         return connection.getresponse().status == 200
     except OSError:
         return False
@@ -117,10 +134,41 @@ def _answers(port: int, process: Process) -> bool:
         connection.close()
 
 
-@pytest.fixture
-def s3(_s3_port: int, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    """An S3 with an empty bucket, which this process reaches by its environment."""
-    store = ObjectStore.empty(_s3_port)
+def _reached(port: int, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    store = ObjectStore.empty(port)
     for name, value in store.environ.items():
         monkeypatch.setenv(name, value)
     return store
+
+
+@pytest.fixture
+def s3(_s3_port: int, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """An S3 with an empty bucket, which this process reaches by its environment."""
+    return _reached(_s3_port, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def _gofakes3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    if not (_GO / "gofakes3").exists():
+        if shutil.which("go") is None:
+            pytest.skip("not on this machine: go, which makes gofakes3")
+        made = subprocess.run(
+            ["go", "install", _GOFAKES3],
+            env={**os.environ, "GOBIN": str(_GO)},
+            capture_output=True,
+            text=True,
+            timeout=_MAKING_S,
+            check=False,
+        )
+        if made.returncode:
+            pytest.skip(f"gofakes3 cannot be made: {made.stderr.strip().splitlines()[-1]}")
+    command = [str(_GO / "gofakes3"), "-backend", "memory", "-host"]
+    with _serving("gofakes3", command, f"{LOOPBACK}:", "/", tmp_path_factory.mktemp("gofakes3")) as port:
+        yield port
+
+
+@pytest.fixture(params=["moto", "gofakes3"])
+def each_s3(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """As `s3`, of each server in turn."""
+    port = request.getfixturevalue("_s3_port" if request.param == "moto" else "_gofakes3_port")
+    return _reached(port, monkeypatch)

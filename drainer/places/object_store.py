@@ -15,6 +15,7 @@ from __future__ import annotations
 import configparser
 import datetime
 import functools
+import itertools
 import os
 import urllib.parse
 from collections.abc import Iterable, Mapping
@@ -44,10 +45,20 @@ Version = Mapping[str, str]
 """What a store calls an object as it was written at one time."""
 
 
-def put(uri: str, options: Mapping[str, str], name: str, data: bytes | Iterable[bytes]) -> None:
-    """Store an object whole, in the place of one that is there. Raises `OSError` and obstore's errors."""
+def put(uri: str, options: Mapping[str, str], name: str, data: Iterable[bytes]) -> None:
+    """Store an object whole, in the place of one that is there. Raises `OSError` and obstore's errors.
+
+    Less than a part is one request: not all stores take a part of nothing, and parts are three requests.
+    """
     store, prefix = _store(uri, tuple(sorted(options.items())))
-    _obstore().put(store, prefix + name, data, chunk_size=_PART_BYTES)
+    pieces, first, size = iter(data), [], 0
+    for piece in pieces:
+        first.append(piece)
+        size += len(piece)
+        if size >= _PART_BYTES:
+            _obstore().put(store, prefix + name, itertools.chain(first, pieces), chunk_size=_PART_BYTES)
+            return
+    _obstore().put(store, prefix + name, b"".join(first), use_multipart=False)
 
 
 def create(uri: str, options: Mapping[str, str], name: str, data: bytes) -> bool:

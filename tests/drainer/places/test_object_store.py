@@ -17,8 +17,8 @@ from tidb_binlog.errors import ConfigError, Unavailable
 pytestmark = pytest.mark.integration
 
 
-def test_files_are_written_listed_replaced_and_removed(s3: ObjectStore, tmp_path: Path) -> None:
-    place = Place(s3.uri("a/b"))
+def test_files_are_written_listed_replaced_and_removed(each_s3: ObjectStore, tmp_path: Path) -> None:
+    place = Place(each_s3.uri("a/b"))
     assert place.list(missing_ok=True) == []
     with pytest.raises(ConfigError, match="it does not exist"):
         place.list()
@@ -33,29 +33,29 @@ def test_files_are_written_listed_replaced_and_removed(s3: ObjectStore, tmp_path
     place.delete("one", "nothing")
     assert [entry.name for entry in place.list()] == ["three"]
     place.clear()
-    assert s3.objects() == {}
+    assert each_s3.objects() == {}
 
 
-def test_one_creator_wins(s3: ObjectStore) -> None:
-    place = Place(s3.uri("a"))
+def test_one_creator_wins(each_s3: ObjectStore) -> None:
+    place = Place(each_s3.uri("a"))
     assert [place.create("owner", b"1"), place.create("owner", b"2")] == [True, False]
     assert place.content("owner") == b"1"
 
 
-def test_a_stream_that_breaks_off_leaves_what_was_there(s3: ObjectStore) -> None:
-    place = Place(s3.uri("a"))
+def test_a_stream_that_breaks_off_leaves_what_was_there(each_s3: ObjectStore) -> None:
+    place = Place(each_s3.uri("a"))
     place.put("value", b"before")
     with contextlib.suppress(ZeroDivisionError), place.stream("value") as file:
         file.write(b"x" * (20 << 20))
         _ = 1 / 0
-    assert s3.objects() == {"a/value": b"before"}
+    assert each_s3.objects() == {"a/value": b"before"}
     with place.stream("value") as file:
         file.write(b"y" * (20 << 20))  # in parts
     assert place.content("value") == b"y" * (20 << 20)
 
 
-def test_an_upload_that_breaks_off_leaves_what_was_there(s3: ObjectStore) -> None:
-    place = Place(s3.uri("a"))
+def test_an_upload_that_breaks_off_leaves_what_was_there(each_s3: ObjectStore) -> None:
+    place = Place(each_s3.uri("a"))
     place.put("value", b"before")
 
     def pieces() -> Iterator[bytes]:
@@ -67,13 +67,13 @@ def test_an_upload_that_breaks_off_leaves_what_was_there(s3: ObjectStore) -> Non
     assert place.content("value") == b"before"
 
 
-def test_options_of_readers_serve_writers(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = s3.environ["AWS_ENDPOINT_URL"]
-    for name in s3.environ:
+def test_options_of_readers_serve_writers(each_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = each_s3.environ["AWS_ENDPOINT_URL"]
+    for name in each_s3.environ:
         if name != "AWS_EC2_METADATA_DISABLED":
             monkeypatch.delenv(name)
     options = {"fs.access_key": "of-the-tests", "fs.secret_key": SECRET, "fs.endpoint_override": endpoint}
-    place = Place.of(s3.uri("a"), options)
+    place = Place.of(each_s3.uri("a"), options)
     place.put("one", b"1")
     assert place.content("one") == b"1"
     assert SECRET not in repr(place)
@@ -92,7 +92,7 @@ def test_keys_of_a_file(tmp_path: Path) -> None:
     }
 
 
-def test_a_bucket_that_is_not_there(s3: ObjectStore) -> None:
+def test_a_bucket_that_is_not_there(each_s3: ObjectStore) -> None:
     place = Place("s3://no-such-bucket/a")
     for write in (lambda: place.put("x", b""), lambda: place.create("x", b""), lambda: place.list()):
         with pytest.raises(Unavailable, match=r"NoSuchBucket|NO_SUCH_BUCKET") as refused:

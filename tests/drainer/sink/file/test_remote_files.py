@@ -41,9 +41,9 @@ from tidb_binlog.record import decode_file
 pytestmark = pytest.mark.integration
 
 
-def records(s3: ObjectStore, prefix: str = "a") -> list[bytes]:
+def records(each_s3: ObjectStore, prefix: str = "a") -> list[bytes]:
     """Of all segments, in order; each is whole."""
-    objects = {name.removeprefix(f"{prefix}/"): data for name, data in s3.objects().items()}
+    objects = {name.removeprefix(f"{prefix}/"): data for name, data in each_s3.objects().items()}
     payloads = []
     for _, name in binlog_file.in_order(prefix, [name for name in objects if "/" not in name]):
         at = 0
@@ -57,13 +57,13 @@ def changes(place: str) -> list[str]:
     return [repr(change) for change in open_archive(place)]
 
 
-def test_it_reads_as_the_local_one(s3: ObjectStore, tmp_path: Path) -> None:
+def test_it_reads_as_the_local_one(each_s3: ObjectStore, tmp_path: Path) -> None:
     source = Ready(items("basic"))
     asyncio.run(whole(tmp_path / "local", source, max_file_size=1500))
-    asyncio.run(whole(tmp_path / "remote", source, max_file_size=1500, remote=Place(s3.uri("a"))))
-    assert records(s3) == payloads(tmp_path / "local")
-    assert changes(s3.uri("a")) == changes(str(tmp_path / "local"))
-    names = [name for name in s3.objects() if name.startswith("a/binlog-")]
+    asyncio.run(whole(tmp_path / "remote", source, max_file_size=1500, remote=Place(each_s3.uri("a"))))
+    assert records(each_s3) == payloads(tmp_path / "local")
+    assert changes(each_s3.uri("a")) == changes(str(tmp_path / "local"))
+    names = [name for name in each_s3.objects() if name.startswith("a/binlog-")]
     assert len(names) > 4
     (left,) = (tmp_path / "remote" / "here").glob("binlog-*")
     assert left.name.startswith(max(names).removeprefix("a/"))
@@ -117,9 +117,9 @@ async def some(directory: Path, source: Ready, rng: random.Random, **settings: A
         await asyncio.to_thread(life.archive.let_go)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_death_at_any_upload_is_made_good(
-    seed: int, s3: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, each_s3: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, rng = Ready(items("ddl" if seed % 2 else "keys")), random.Random(seed)
     settings: dict[str, Any] = {"max_file_size": rng.choice([3_000, 20_000])}
@@ -130,41 +130,41 @@ def test_a_death_at_any_upload_is_made_good(
     for _ in range(12):
         deaths.left, deaths.served = rng.randrange(1, 14), rng.random() < 0.5
         try:
-            asyncio.run(some(directory, source, rng, remote=Place(s3.uri("a")), **settings))
+            asyncio.run(some(directory, source, rng, remote=Place(each_s3.uri("a")), **settings))
         except Killed:
             died += 1
-        there = records(s3)
+        there = records(each_s3)
         assert there == expected[: len(there)]
         stored = Savepoint(str(directory)).load()
         rest = [commit_ts_of(payload) for payload in expected[len(there) :]]
         assert stored is None or all(commit_ts > stored.commit_ts for commit_ts in rest)
     deaths.left = -1
-    asyncio.run(whole(directory, source, remote=Place(s3.uri("a")), **settings))
+    asyncio.run(whole(directory, source, remote=Place(each_s3.uri("a")), **settings))
     assert died > 3
-    assert records(s3) == expected
-    assert changes(s3.uri("a")) == changes(str(tmp_path / "whole"))
+    assert records(each_s3) == expected
+    assert changes(each_s3.uri("a")) == changes(str(tmp_path / "whole"))
 
 
-async def test_what_is_only_here_is_not_believed(s3: ObjectStore, tmp_path: Path) -> None:
+async def test_what_is_only_here_is_not_believed(each_s3: ObjectStore, tmp_path: Path) -> None:
     source = Ready(items("keys"))
-    life = Life(tmp_path, source, remote=Place(s3.uri("a")))
+    life = Life(tmp_path, source, remote=Place(each_s3.uri("a")))
     await life.runner.run(life.batches())
     await life.sink.settled()
     await life.sink.save()
-    assert records(s3) == []
+    assert records(each_s3) == []
     assert life.sink.stored_ts == life.sink.resolved_ts == 0
     await asyncio.to_thread(life.archive.let_go)
-    await whole(tmp_path, source, remote=Place(s3.uri("a")))
-    assert len(records(s3)) == len({commit_ts_of(payload) for payload in records(s3)})
+    await whole(tmp_path, source, remote=Place(each_s3.uri("a")))
+    assert len(records(each_s3)) == len({commit_ts_of(payload) for payload in records(each_s3)})
     (tmp_path / "here" / "binlog-0000000000000099-20200101000000").write_bytes(b"x")
     (tmp_path / "savepoint").unlink()
-    life = Life(tmp_path, source, remote=Place(s3.uri("a")))
-    assert life.start.commit_ts >= commit_ts_of(records(s3)[-2])
+    life = Life(tmp_path, source, remote=Place(each_s3.uri("a")))
+    assert life.start.commit_ts >= commit_ts_of(records(each_s3)[-2])
     await asyncio.to_thread(life.archive.let_go)
 
 
-async def test_two_drainers_do_not_write_one_archive(s3: ObjectStore, tmp_path: Path) -> None:
-    source, place = Ready(items("keys")), Place(s3.uri("a"))
+async def test_two_drainers_do_not_write_one_archive(each_s3: ObjectStore, tmp_path: Path) -> None:
+    source, place = Ready(items("keys")), Place(each_s3.uri("a"))
     first = Life(tmp_path / "first", source, remote=place)
     with pytest.raises(Conflict, match=r"is written by drainer-1 on .*give each Drainer") as refused:
         Life(tmp_path / "second", source, remote=place, node_id="drainer-2")
@@ -174,18 +174,18 @@ async def test_two_drainers_do_not_write_one_archive(s3: ObjectStore, tmp_path: 
     second = Life(tmp_path / "second", source, remote=place)  # its successor, on another host
     await second.runner.run(second.batches())
     assert await second.runner.stop(30)
-    expected = s3.objects()
+    expected = each_s3.objects()
     await first.runner.run(first.batches())
     with pytest.raises(Conflict, match="is written by drainer-1"):
         await first.runner.stop(30)
-    assert s3.objects() == expected
+    assert each_s3.objects() == expected
 
 
 def test_a_stale_upload_does_not_replace_what_came_after_it(
-    s3: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    each_s3: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The token was compared, then the process stood still."""
-    source, place = Ready(items("keys")), Place(s3.uri("a"))
+    source, place = Ready(items("keys")), Place(each_s3.uri("a"))
 
     async def lives() -> None:
         first = Life(tmp_path / "first", source, remote=place)
@@ -196,7 +196,7 @@ def test_a_stale_upload_does_not_replace_what_came_after_it(
         def late(*arguments: Any) -> Any:
             monkeypatch.setattr(object_store, "exchange", exchange)
             asyncio.run(whole(tmp_path / "second", source, remote=place))
-            expected.append(s3.objects())
+            expected.append(each_s3.objects())
             return exchange(*arguments)
 
         monkeypatch.setattr(object_store, "exchange", late)
@@ -206,7 +206,7 @@ def test_a_stale_upload_does_not_replace_what_came_after_it(
 
     expected: list[dict[str, bytes]] = []
     asyncio.run(lives())
-    assert s3.objects() == expected[0]
+    assert each_s3.objects() == expected[0]
 
 
 @contextlib.contextmanager
@@ -267,15 +267,15 @@ async def test_the_stream_waits_where_much_is_to_be_uploaded(
     assert 2 <= most < 8
 
 
-async def test_segments_older_than_wanted_go(s3: ObjectStore, tmp_path: Path) -> None:
+async def test_segments_older_than_wanted_go(each_s3: ObjectStore, tmp_path: Path) -> None:
     source = Ready(items("basic"))
-    await whole(tmp_path, source, remote=Place(s3.uri("a")), max_file_size=1500)
-    before = sorted(name for name in s3.objects() if name.startswith("a/binlog-"))
+    await whole(tmp_path, source, remote=Place(each_s3.uri("a")), max_file_size=1500)
+    before = sorted(name for name in each_s3.objects() if name.startswith("a/binlog-"))
     clock = ManualClock(2_000_000_000.0)
-    life = Life(tmp_path, source, clock, remote=Place(s3.uri("a")), max_file_size=1500)
+    life = Life(tmp_path, source, clock, remote=Place(each_s3.uri("a")), max_file_size=1500)
     assert await life.archive.remove_older(10, clock.wall_s()) == len(before) - 1
     await asyncio.to_thread(life.archive.let_go)
-    after = [name for name in s3.objects() if "binlog-" in name]
+    after = [name for name in each_s3.objects() if "binlog-" in name]
     assert before[-1] in after
     assert all(before[-1].removeprefix("a/") in name for name in after)
 
@@ -289,12 +289,12 @@ async def test_segments_older_than_wanted_go(s3: ObjectStore, tmp_path: Path) ->
     ],
 )
 def test_whose_it_is_has_to_be_known(
-    s3: ObjectStore, tmp_path: Path, owner: bytes, kind: type[BinlogError]
+    each_s3: ObjectStore, tmp_path: Path, owner: bytes, kind: type[BinlogError]
 ) -> None:
-    Place(s3.uri("a")).put(OWNER, owner)
+    Place(each_s3.uri("a")).put(OWNER, owner)
     with pytest.raises(kind):
-        Life(tmp_path, Ready(items("keys")), remote=Place(s3.uri("a")))
-    assert s3.objects() == {f"a/{OWNER}": owner}
+        Life(tmp_path, Ready(items("keys")), remote=Place(each_s3.uri("a")))
+    assert each_s3.objects() == {f"a/{OWNER}": owner}
 
 
 async def test_a_bucket_that_takes_no_more_is_waited_for(
