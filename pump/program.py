@@ -214,7 +214,6 @@ async def open_storage(
         cache_bytes=settings.cache_bytes,
         limit_ts=limit_ts,
         clients_know=clients_know,
-        draws_only=True,
     )
 
 

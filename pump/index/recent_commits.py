@@ -25,6 +25,8 @@ from tidb_binlog.tso import TS_MAX, Ts
 _OVERHEAD = 200  # bytes that an entry costs besides its payload
 PENDING_MAX = 1 << 15
 """Commits above the watermark: one step of it may bring them all, while everything else waits."""
+_MARKS_FROM = 1 << 62
+"""A time mark takes the place of no commit with its timestamp, whichever came first: it sorts behind."""
 
 
 class RecentCommits:
@@ -36,8 +38,8 @@ class RecentCommits:
         self._bytes_max = bytes_max
         self._prewrites: dict[int, bytes] = {}
         self._prewrite_bytes = 0
-        # commit_ts, sequence, bytes, what to serve; sorted when the watermark reaches the least of them: they
-        # come nearly in order, and one step of the watermark brings many
+        # commit_ts, order at the same one, bytes, what to serve; sorted when the watermark reaches the least
+        # of them: they come nearly in order, and one step of the watermark brings many
         self._pending: list[tuple[int, int, int, Delivery | None]] = []
         self._least = TS_MAX
         self._pending_bytes = 0
@@ -73,7 +75,9 @@ class RecentCommits:
                 continue
             delivery = None
             size = _OVERHEAD
+            self._sequence = order = self._sequence + 1
             if start_ts == commit_ts:
+                order += _MARKS_FROM
                 delivery = Delivery(commit_ts, start_ts, payload)
             elif prewrite is not None:
                 nine = NINE_OCTETS <= start_ts < commit_ts
@@ -85,10 +89,9 @@ class RecentCommits:
                     delivery, size = None, _OVERHEAD
             while pending and (self._pending_bytes + size > self._bytes_max or len(pending) >= PENDING_MAX):
                 self._drop_pending()
-            self._sequence += 1
             self._pending_bytes += size
             self._least = min(self._least, commit_ts)
-            pending.append((commit_ts, self._sequence, size, delivery))
+            pending.append((commit_ts, order, size, delivery))
 
     def _drop_prewrites(self) -> None:
         """Forget the oldest, a part of them at once: to find the front of a dictionary takes a search."""

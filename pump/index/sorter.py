@@ -4,9 +4,9 @@ In     records in log order (`feed`), timestamps drawn from the oracle (`mark`)
 Out    `Advanced(watermark, decided)`, `Late(start_ts, commit_ts)`, `GivenUp(start_ts)`
 Why    a commit timestamp is drawn after its prewrite was acknowledged. So once every prewrite written before
        some place is settled, no commit that arrives later can carry a timestamp smaller than one drawn
-       before that place: neither a commit that stands there nor a timestamp drawn while it was the end
+       while that place was the end of the log
        But whoever writes a commit may lie about its timestamp, and would hide what others commit below it:
-       with `draws_only` the watermark comes from `mark` alone
+       the watermark comes from `mark` alone
        A client's rollback settles nothing where clients may be wrong: its prewrite stays open until the store
        was asked, and what the pump then writes itself settles it
 Holds  the watermark never falls; memory grows with open prewrites only, not with what came after them
@@ -100,7 +100,7 @@ NO_PREWRITES: Final = Prewrites()
 
 class Sorter:
     """See the head of this file. `watermark`: where an earlier run had arrived; `clients_know`: whether a
-    client's rollback is one; `draws_only`: no writer's word moves the watermark."""
+    client's rollback is one."""
 
     def __init__(
         self,
@@ -108,13 +108,11 @@ class Sorter:
         decided: ValuePointer = START,
         *,
         clients_know: bool = True,
-        draws_only: bool = False,
         ended_max: int = 1 << 16,
     ) -> None:
         self.watermark = watermark
         self.decided = decided
         self.clients_know = clients_know
-        self._draws_only = draws_only
         self._ended_max = ended_max
         self._queue: list[OpenPrewrite] = []
         self._front = 0  # entries before it have left
@@ -130,7 +128,7 @@ class Sorter:
         """Records in log order, each indexed already."""
         published = self.watermark
         effects: list[Effect] = []
-        opened, queue, draws_only = self._open, self._queue, self._draws_only
+        opened, queue = self._open, self._queue
         for tp, start_ts, commit_ts, place in records:
             if tp == PREWRITE:
                 if start_ts in opened or start_ts == 0 or self._has_ended(start_ts):
@@ -150,7 +148,7 @@ class Sorter:
                 and 0 < commit_ts <= published
             ):
                 effects.append(Late(start_ts, commit_ts, was_open))
-            self._pass(0 if draws_only else commit_ts, place)
+            self._pass(0, place)
         self._compact()
         if self.watermark > published:
             effects.append(Advanced(self.watermark, self.decided))

@@ -100,11 +100,10 @@ class Storage:
         directory: LogDirectory | None = None,
         limit_ts: Ts = TS_MAX,
         clients_know: bool = True,
-        draws_only: bool = False,
     ) -> Self:
         """Open and recover. No timestamp of this upstream is above `limit_ts`: what is stored with one of a
         day later is neither indexed nor sorted. `accept_loss`: FILE:OFFSET of a damage that is given up now.
-        `clients_know`: see `TransactionStatus`; `draws_only`: see `Sorter`.
+        `clients_know`: see `TransactionStatus`.
         Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or StorageLimits()
 
@@ -122,15 +121,13 @@ class Storage:
         files = await asyncio.to_thread(open_blocking)
         storage = cls(data_dir, files, limits, clock)
         try:
-            await storage._recover(files.opened, sync, limit_ts, clients_know, draws_only)
+            await storage._recover(files.opened, sync, limit_ts, clients_know)
         except BaseException:
             files.close()
             raise
         return storage
 
-    async def _recover(
-        self, opened: OpenedLog, sync: bool, limit_ts: Ts, clients_know: bool, draws_only: bool
-    ) -> None:
+    async def _recover(self, opened: OpenedLog, sync: bool, limit_ts: Ts, clients_know: bool) -> None:
         if opened.cut is not None:
             report = _logger.error if opened.cut.suspect else _logger.warning
             report(
@@ -141,9 +138,7 @@ class Storage:
                 held_valid_records=opened.cut.suspect,
             )
         self.watermark, self._gc_ts = self._index.max_commit_ts, self._index.gc_ts
-        self._sorter = Sorter(
-            self.watermark, self._index.handle, clients_know=clients_know, draws_only=draws_only
-        )
+        self._sorter = Sorter(self.watermark, self._index.handle, clients_know=clients_know)
         # Commits above the watermark may be settled: no record of theirs comes by again.
         filed_ts = min(self._index.edge_ts(largest=True), limit_ts)
         self._recent = RecentCommits(max(self.watermark, filed_ts), bytes_max=self.limits.recent_bytes_max)

@@ -130,7 +130,7 @@ FAULTS: Final[dict[type[World], Bounds]] = {
     JoinsTooHigh: Bounds(1, 1, 1, Left(draws=2, leases=1)),
     EndsWhatCloses: Bounds(1, 2, 0, Left(draws=1, closes=1)),
     LeavesUnread: Bounds(1, 1, 0, Left(draws=1, closes=1)),
-    PagePromisesTooMuch: Bounds(2, 1, 0, Left(pages=1)),
+    PagePromisesTooMuch: Bounds(2, 1, 0, Left(draws=1, pages=1)),
     AdmitsWhileClosing: Bounds(1, 1, 0, Left(draws=1, closes=1)),
     PurgesUnstored: Bounds(1, 1, 0, Left(draws=1, purges=1)),
     ListsTooLate: Bounds(1, 1, 1, Left(draws=1, slow=1), finds=True),

@@ -125,7 +125,7 @@ class Crowd:
 async def test_everything_acknowledged_arrives_whatever_timestamps_others_send(
     seed: int, tmp_path: Path
 ) -> None:
-    async with pump(tmp_path, oracle=TimeOracle(), draws_only=True) as one:
+    async with pump(tmp_path, oracle=TimeOracle()) as one:
         await one.time.draw()
         crowd = Crowd(one, seed)
         others = [asyncio.create_task(crowd.mere_reader()) for _ in range(2)]
@@ -140,7 +140,7 @@ async def test_everything_acknowledged_arrives_whatever_timestamps_others_send(
 
 async def test_a_reader_that_claims_what_was_not_drawn_hides_nothing_of_others(tmp_path: Path) -> None:
     """One prewrite long before its commit, a reader that says 90 ms more than it is."""
-    async with pump(tmp_path, oracle=TimeOracle(), draws_only=True) as one:
+    async with pump(tmp_path, oracle=TimeOracle()) as one:
         await one.time.draw()
         puller, liar = Puller(one), Puller(one)
         reading = asyncio.create_task(Crowd._read_away(liar))
@@ -165,15 +165,16 @@ async def test_a_directory_that_holds_a_commit_of_tomorrow_delivers_the_others(t
     far = ahead(23 * 3600)
     async with pump(tmp_path, oracle=oracle) as one:
         await one.write(binlog.fake(far))
+        one.storage.mark(far)
         await until(lambda: one.storage.watermark >= far)
     for _ in range(2):
         limit_ts = await oracle.timestamp() + tso.compose(5_000)
-        async with pump(tmp_path, oracle=oracle, draws_only=True, limit_ts=limit_ts) as one:
+        async with pump(tmp_path, oracle=oracle, limit_ts=limit_ts) as one:
             await one.time.draw()
             crowd = Crowd(one, 1)
             reading = asyncio.create_task(crowd.read())
             await crowd.honest(3)
-            await until(lambda: crowd.stored <= set(crowd.seen))  # noqa: B023
+            await until(lambda: crowd.stored <= set(crowd.seen), beside=[reading])  # noqa: B023
             assert far > one.storage.watermark > max(crowd.stored)
             reading.cancel()
             await asyncio.wait({reading})
@@ -182,10 +183,10 @@ async def test_a_directory_that_holds_a_commit_of_tomorrow_delivers_the_others(t
 
 async def test_what_was_stored_before_a_restart_arrives_without_another_write(tmp_path: Path) -> None:
     oracle = TimeOracle()
-    async with pump(tmp_path, oracle=oracle, draws_only=True, abandon=True) as one:
+    async with pump(tmp_path, oracle=oracle, abandon=True) as one:
         crowd = Crowd(one, 1)
         await crowd.honest(5)
-    async with pump(tmp_path, oracle=oracle, draws_only=True, replayed=False) as one:
+    async with pump(tmp_path, oracle=oracle, replayed=False) as one:
         again = Crowd(one, 1)
         reading = asyncio.create_task(again.read())
         await until(lambda: crowd.stored <= set(again.seen))

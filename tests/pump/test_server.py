@@ -278,8 +278,7 @@ async def test_no_commit_follows_a_watermark_that_was_drawn_for_what_other_pumps
     seen: dict[str, list[int]] = {name: [] for name in names}
     async with AsyncExitStack() as stack:
         pumps = {
-            name: await stack.enter_async_context(pump(tmp_path / name, oracle=oracle, draws_only=True))
-            for name in names
+            name: await stack.enter_async_context(pump(tmp_path / name, oracle=oracle)) for name in names
         }
         pullers = {name: Puller(one) for name, one in pumps.items()}
         stop = False

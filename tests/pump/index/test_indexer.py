@@ -70,6 +70,7 @@ async def test_index_that_cannot_be_written_is_tried_again(tmp_path: Path) -> No
     log.commit(places, len(payloads[-1]), 11, sync=True)
     records = [LogRecord(binlog.PREWRITE, 10, 0, places[0]), LogRecord(binlog.COMMIT, 10, 11, places[1])]
     indexer.accept(WrittenGroup(records, payloads, log.end, 0.0, 0.0, 0.0))
+    indexer.mark(11)
     following = asyncio.create_task(indexer.run())
     async with asyncio.timeout(10):
         while not troubles:

@@ -51,23 +51,25 @@ class NaiveSorter:
         self.history: list[Event] = []
 
     def watermark(self) -> int:
-        """Largest timestamp with no open prewrite before its place."""
+        """Largest drawn timestamp with no open prewrite before its place."""
         ended = {event[1] for event in self.history if not isinstance(event, Mark) and event[0] != PREWRITE}
         best = 0
         for event in self.history:
             if isinstance(event, Mark):
                 best = max(best, event.ts)
-            elif event[0] == PREWRITE:
-                if event[1] not in ended:
-                    break
-            else:
-                best = max(best, event[2])
+            elif event[0] == PREWRITE and event[1] not in ended:
+                break
         return best
 
     def open(self) -> list[int]:
         ended = {event[1] for event in self.history if not isinstance(event, Mark) and event[0] != PREWRITE}
         found = [event[1] for event in self.history if not isinstance(event, Mark) and event[0] == PREWRITE]
         return [start_ts for start_ts in dict.fromkeys(found) if start_ts not in ended]
+
+
+def with_marks(events: Sequence[Event]) -> list[Event]:
+    """A timestamp is drawn when an event was acknowledged, before the next event draws its own."""
+    return [each for at, event in enumerate(events, 1) for each in (event, Mark(at * 100 + 50))]
 
 
 def replay(events: Sequence[Event], *, compact_always: bool = False) -> list[int]:
@@ -120,7 +122,7 @@ def histories(transactions: int) -> Iterator[list[Event]]:
 
 def test_every_interleaving_of_three_transactions_agrees_with_the_oracle() -> None:
     for events in histories(3):
-        replay(events)
+        replay(with_marks(events))
 
 
 def test_every_interleaving_of_four_transactions_agrees_with_the_oracle() -> None:
@@ -134,7 +136,7 @@ def test_every_interleaving_of_four_transactions_agrees_with_the_oracle() -> Non
                 events.append(prewrite(number))
             else:
                 events.append(rng.choice([commit(number, clock * 100), rollback(number), fake(clock * 100)]))
-        replay(events)
+        replay(with_marks(events))
 
 
 def test_a_commit_is_never_at_or_below_a_published_watermark() -> None:
@@ -168,7 +170,7 @@ def test_four_transactions_in_random_interleavings_with_marks_and_fakes() -> Non
                 events.append(prewrite(number))
             else:
                 events.append(rng.choice([commit(number, clock * 100), rollback(number)]))
-            if rng.random() < 0.3:
+            if rng.random() < 0.5:
                 events.append(rng.choice([Mark(clock * 100 + 50), fake(clock * 100 + 50)]))
         replay(events, compact_always=rng.random() < 0.5)
 
@@ -184,22 +186,24 @@ def test_arbitrary_orders_with_duplicates_and_ends_before_prewrites() -> None:
 def test_prewrite_on_two_pumps_waits_for_the_resolver_here_and_commits_there() -> None:
     here, there = Sorter(), Sorter()
     there.feed(records(prewrite(1), commit(1, 5)), 0.0)
-    assert there.watermark == 5
+    assert there.mark(6) == [Advanced(6, ValuePointer(0, 10))]
     here.feed(records(prewrite(1), prewrite(2), commit(2, 7)), 0.0)
-    assert here.watermark == 0
+    assert here.mark(8) == []
     assert here.feed([LogRecord(COMMIT, 1, 5, ValuePointer(0, 30))], 1.0) == [
-        Advanced(7, ValuePointer(0, 30))
+        Advanced(8, ValuePointer(0, 30))
     ]
 
 
 def test_prewrite_behind_its_commit_is_settled_at_once() -> None:
     sorter = Sorter()
-    assert sorter.feed(records(commit(1, 5), prewrite(1)), 0.0) == [Advanced(5, ValuePointer(0, 10))]
+    assert sorter.feed(records(commit(1, 5), prewrite(1)), 0.0) == []
+    assert sorter.mark(5) == [Advanced(5, ValuePointer(0, 10))]
     assert sorter.open_count == 0
     # Even behind an open one, and however often it is repeated.
     sorter.feed([LogRecord(PREWRITE, 7, 0, ValuePointer(0, 20))], 0.0)
     for at in (30, 40):
         sorter.feed([LogRecord(*commit(3, 9), ValuePointer(0, at)), LogRecord(PREWRITE, 3, 0, START)], 0.0)
+        sorter.mark(10)
     sorter.check()
     assert [entry.start_ts for entry in sorter.open_prewrites()] == [7]
     assert sorter.watermark == 5
@@ -211,8 +215,9 @@ def test_repeated_prewrite_keeps_its_first_place_and_age() -> None:
     sorter.feed([LogRecord(PREWRITE, 1, 0, ValuePointer(0, 10))], 9.0)
     (entry,) = sorter.open_prewrites()
     assert (entry.place, entry.since_s) == (ValuePointer(0, 0), 5.0)
+    assert sorter.mark(6) == []
     assert sorter.feed([LogRecord(*commit(1, 5), ValuePointer(0, 20))], 9.0) == [
-        Advanced(5, ValuePointer(0, 20))
+        Advanced(6, ValuePointer(0, 20))
     ]
 
 
@@ -279,9 +284,9 @@ def test_late_commit_of_an_unknown_transaction_is_reported_once() -> None:
 
 
 def test_a_commit_below_the_watermark_is_reported_though_its_prewrite_is_open() -> None:
-    """Whatever raised the watermark above it: a time mark from the future stood in front of the prewrite."""
+    """Whatever raised the watermark above it: an oracle that went back stood in front of the prewrite."""
     sorter = Sorter()
-    sorter.feed([LogRecord(ROLLBACK, 100, 100, ValuePointer(0, 0))], 0.0)
+    sorter.mark(100)
     sorter.feed([LogRecord(PREWRITE, 40, 0, ValuePointer(0, 10))], 0.0)
     late = LogRecord(COMMIT, 40, 50, ValuePointer(0, 20))
     assert sorter.feed([late], 0.0) == [Late(40, 50, was_open=True)]
@@ -311,6 +316,7 @@ def test_memory_grows_with_open_prewrites_only() -> None:
         sorter.feed(
             [LogRecord(PREWRITE, number, 0, place), LogRecord(COMMIT, number, number + 1, place)], 0.0
         )
+        sorter.mark(number + 1)
     sorter.check()
     assert len(sorter._queue) < 3000
     assert sorter.watermark == 0
@@ -327,8 +333,15 @@ def test_a_client_that_may_be_wrong_settles_nothing_by_its_rollback() -> None:
     assert sorter.feed([prewritten, rolled_back], 0.0) == [GivenUp(1)]
     assert sorter.is_open(1)
     assert sorter.mark(5) == []
-    assert sorter.feed([committed], 0.0) == [Advanced(7, committed.place)]
+    assert sorter.feed([committed], 0.0) == [Advanced(5, committed.place)]
     assert sorter.feed([rolled_back], 0.0) == [], "it has ended"
+
+
+def test_no_writer_raises_the_watermark() -> None:
+    """Whoever writes a commit, or a time mark, may lie about its timestamp."""
+    sorter = Sorter()
+    assert sorter.feed(records(prewrite(1), commit(1, 1000), fake(2000)), 0.0) == []
+    assert sorter.watermark == 0
 
 
 def test_a_commit_at_the_watermark_is_late() -> None:

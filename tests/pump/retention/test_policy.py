@@ -75,8 +75,9 @@ def purge_of(policy: Policy, now: Situation, files: Sequence[Sequence[LogRecord]
 def settled_by(files: Sequence[Sequence[LogRecord]], ended_elsewhere: Sequence[int] = ()) -> tuple[int, int]:
     """(file of the settled place, watermark) that the sorter arrives at."""
     sorter = Sorter()
-    for records in files:
-        sorter.feed(records, 0.0)
+    for record in (record for records in files for record in records):
+        sorter.feed([record], 0.0)
+        sorter.mark(record.commit_ts)
     for start_ts in ended_elsewhere:
         sorter.feed([LogRecord(ROLLBACK, start_ts, 0, sorter.decided)], 0.0)
     return sorter.decided.fid, sorter.watermark

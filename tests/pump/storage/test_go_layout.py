@@ -76,13 +76,14 @@ async def written_by_us(directory: Path, *, abandon: bool, limits: StorageLimits
         await wait_watermark(storage, 9000)
     last = transactions(20_000, 100, 100)
     last.insert(50, last[0])
-    last.append(binlog.prewrite(30_000, b"open", b"value"))
+    left_open = binlog.prewrite(30_000, b"open", b"value")
     async with opened(directory, limits=limits, abandon=abandon) as storage:
         for payload in large:
             await put(storage, payload)
         await storage.write_many(last, [header(payload) for payload in last])
         await wait_watermark(storage, 20_991)
-    return [*first, binlog.fake(9000), *large, *last]
+        await put(storage, left_open)
+    return [*first, binlog.fake(9000), *large, *last, left_open]
 
 
 @pytest.mark.parametrize("abandon", [False, True], ids=["stopped", "killed"])

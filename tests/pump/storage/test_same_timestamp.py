@@ -124,3 +124,17 @@ def test_random_batches_against_a_search_for_each(tmp_path: Path) -> None:
     found = [(ts, place) for run in index.runs(0, clock + 1) for ts, place in zip(*run, strict=True)]
     assert found == [(ts, truth[ts].place) for ts in sorted(truth)]
     index.close()
+
+
+@pytest.mark.parametrize("mark_first", [True, False])
+async def test_a_time_mark_at_the_commit_ts_of_a_transaction_hides_nothing(
+    mark_first: bool, tmp_path: Path
+) -> None:
+    """An oracle that stands still gives both one timestamp; who lies about a mark hides no commit."""
+    async with opened(tmp_path, draws=True) as storage:
+        await begin(storage, 10)
+        for marks in (mark_first, not mark_first):
+            await (put(storage, binlog.fake(20)) if marks else end(storage, (10, 20)))
+        storage.mark(21)
+        await wait_watermark(storage, 21)
+        assert await transactions(storage) == [(10, 20)]

@@ -203,11 +203,11 @@ async def test_mark_raises_the_watermark_without_a_record(tmp_path: Path) -> Non
 
 async def test_commits_above_the_watermark_are_served_after_a_start(tmp_path: Path) -> None:
     """Where timestamps are drawn, ends alone do not move the watermark: it is below what is settled."""
-    async with opened(tmp_path, draws_only=True) as storage:
+    async with opened(tmp_path, draws=True) as storage:
         delivery = await pair(storage, 10, b"value")
         await put(storage, binlog.prewrite(20, b"k", b"v"))
         await put(storage, binlog.rollback(20))
-    async with opened(tmp_path, draws_only=True) as storage:
+    async with opened(tmp_path, draws=True) as storage:
         assert storage.watermark == 0
         storage.mark(50)
         await wait_watermark(storage, 50)
@@ -277,6 +277,7 @@ async def test_slow_index_never_delays_writers_and_the_log_is_read_to_catch_up(t
     limits = StorageLimits(index_queue_bytes_max=4000)
     data_dir = DataDir(str(tmp_path))
     storage = await Storage.open(data_dir, clock=SystemClock(), limits=limits)
+    storage.on_committed = storage.mark
     # The indexer does not run at all: writers must not notice.
     expected = [
         Delivery(ts + 1, ts, await put_pair(storage, ts, ts + 1, bytes(300))) for ts in range(10, 1000, 10)
@@ -494,6 +495,7 @@ async def test_writes_go_on_while_the_index_is_built_anew(tmp_path: Path) -> Non
     shutil.rmtree(tmp_path / "kv")
     data_dir = DataDir(str(tmp_path))
     storage = await Storage.open(data_dir, clock=SystemClock(), limits=limits)
+    storage.on_committed = storage.mark
     # Open, and nothing has been read yet: acknowledged all the same, and behind what was there.
     expected.append(Delivery(5001, 5000, await put_pair(storage, 5000, 5001)))
     assert storage.watermark == 0
@@ -565,6 +567,7 @@ async def test_removed_files_are_gone_and_the_newest_never_is(tmp_path: Path) ->
 async def test_an_index_found_damaged_while_running_is_built_anew_at_the_next_start(tmp_path: Path) -> None:
     data_dir = DataDir(str(tmp_path))
     storage = await Storage.open(data_dir, clock=SystemClock(), limits=StorageLimits(recent_bytes_max=1))
+    storage.on_committed = storage.mark
     following = asyncio.create_task(storage.run())
     expected = [await pair(storage, ts, b"value") for ts in range(10, 300, 10)]
     await wait_watermark(storage, 291)

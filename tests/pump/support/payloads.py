@@ -36,12 +36,16 @@ async def put_pair(storage: Storage, start_ts: int, commit_ts: int, value: bytes
 @asynccontextmanager
 async def opened(path: Path, **options: Any) -> AsyncIterator[Storage]:
     """A storage that runs and has sorted what was stored (with `replayed=False`: as soon as it is open);
-    closed, or, with `abandon=True`, left as a killed process leaves it."""
+    closed, or, with `abandon=True`, left as a killed process leaves it. Of an upstream whose oracle gives
+    what was committed last, or with `draws=True` of one that is asked."""
     abandon = options.pop("abandon", False)
     replayed = options.pop("replayed", True)
+    draws = options.pop("draws", False)
     data_dir = options.pop("data_dir", None) or DataDir(str(path))
     try:
         storage = await Storage.open(data_dir, clock=options.pop("clock", SystemClock()), **options)
+        if not draws:
+            storage.on_committed = lambda ts: oracle_gave(storage, ts)
         following = asyncio.create_task(storage.run())
         try:
             if replayed:
@@ -58,6 +62,12 @@ async def opened(path: Path, **options: Any) -> AsyncIterator[Storage]:
                 await following
     finally:
         data_dir.close()
+
+
+def oracle_gave(storage: Storage, ts: int) -> None:
+    """The upstream's oracle has given `ts` last. After a start with nothing new nobody has asked it."""
+    if ts > storage.watermark + 1:
+        storage.mark(ts)
 
 
 async def is_replayed(storage: Storage, following: asyncio.Task[None]) -> None:

@@ -48,10 +48,11 @@ class Pump:
 
 @asynccontextmanager
 async def pump(path: Path, *, oracle: ScriptedOracle | None = None, **options: Any) -> AsyncIterator[Pump]:
-    async with opened(path, **options) as storage:
+    draws = oracle is not None
+    async with opened(path, draws=draws, **options) as storage:
         oracle, transactions = oracle or ScriptedOracle(), ScriptedTransactions()
         idle = IdleWatermark(oracle, lambda: storage.watermark, storage.mark)
-        if options.get("draws_only"):
+        if draws:
             storage.on_committed = idle.given
         clock = ManualClock()
         time = UpstreamTime(oracle, clock)

@@ -26,9 +26,8 @@ class Stored:
 @dataclass
 class Model:
     """`log`: everything stored, in order. `marks`: (length of the log then, timestamp) of this life.
-    `purged`: so many of the first records are gone. `draws_only`: as of `Storage.open`."""
+    `purged`: so many of the first records are gone."""
 
-    draws_only: bool = False
     log: list[Stored] = field(default_factory=list)
     marks: list[tuple[int, int]] = field(default_factory=list)
     purged: int = 0
@@ -43,16 +42,13 @@ class Model:
         return [start_ts for start_ts in found if start_ts not in ended]
 
     def watermark(self) -> int:
-        """Largest timestamp in front of the first open prewrite."""
+        """Largest drawn timestamp in front of the first open prewrite."""
         still = set(self.open())
         first = next(
             (at for at, one in enumerate(self.log) if one.tp == binlog.PREWRITE and one.start_ts in still),
             len(self.log),
         )
-        sure = [] if self.draws_only else self.log[:first]
-        stored = (one.commit_ts for one in sure if one.tp != binlog.PREWRITE)
-        marked = (ts for at, ts in self.marks if at <= first)
-        return max([*stored, *marked], default=0)
+        return max((ts for at, ts in self.marks if at <= first), default=0)
 
     def between(self, after: int, upto: int) -> list[Delivery]:
         """What a puller gets of (after, upto]."""
