@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import copy
 import dataclasses
+import inspect
 import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -88,6 +89,12 @@ def test_nothing_is_compiled_before_the_first_use(monkeypatch: pytest.MonkeyPatc
     assert kind(1).b == ()
     assert seen
     assert kind.__init__.__code__.co_varnames[:3] == ("self", "a", "b")
+
+
+def test_a_signature_is_that_of_the_standard_one() -> None:
+    kinds = [family(decorate) for decorate in (dataclass, dataclasses.dataclass)]
+    assert inspect.signature(kinds[0]) == inspect.signature(kinds[1])
+    assert str(inspect.signature(kinds[0])) == "(a: 'int', b: 'tuple[int, ...]' = ()) -> None"
 
 
 def test_frozen_stays_frozen() -> None:

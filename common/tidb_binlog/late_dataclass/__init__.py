@@ -36,36 +36,39 @@ def _late(cls: Any, *, frozen: bool = False, eq: bool = True, **more: bool) -> t
     if frozen:
         _freeze(cls)
 
-    def compiled(name: str) -> Callable[..., Any]:
-        """The method, which is in its place from now on."""
-        entries = [(entry.name, entry.type, entry) for entry in fields(cls)]
+    for name in names:
+        if name not in written:
+            setattr(cls, name, _Late(cls, name, frozen))
+    return cls  # type: ignore[no-any-return]
+
+
+class _Late:
+    """Where a method will be: whoever looks for it finds it compiled, and in its place from then on."""
+
+    def __init__(self, cls: Any, name: str, frozen: bool) -> None:
+        self._cls, self._name, self._frozen = cls, name, frozen
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        method = self._compiled()
+        setattr(self._cls, self._name, method)
+        return method if instance is None else method.__get__(instance)
+
+    def _compiled(self) -> Callable[..., Any]:
+        cls, name = self._cls, self._name
         namespace: dict[str, Any] = {"__doc__": cls.__doc__, "__qualname__": cls.__qualname__}
         if hasattr(cls, "__post_init__"):
             namespace["__post_init__"] = cls.__post_init__
         twin = dataclasses.make_dataclass(
             cls.__name__,
-            entries,
+            [(entry.name, entry.type, entry) for entry in fields(cls)],
             namespace=namespace,
             init=name == "__init__",
             repr=name == "__repr__",
             eq=name in ("__eq__", "__hash__"),
-            frozen=frozen,
+            frozen=self._frozen,
         )
-        method: Callable[..., Any] = getattr(twin, name)
-        setattr(cls, name, method)
+        method: Callable[..., Any] = vars(twin)[name]
         return method
-
-    for name in names:
-        if name not in written:
-            setattr(cls, name, _stand_in(name, compiled))
-    return cls  # type: ignore[no-any-return]
-
-
-def _stand_in(name: str, compiled: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
-    def stand_in(self: Any, *values: Any, **named: Any) -> Any:
-        return compiled(name)(self, *values, **named)
-
-    return stand_in
 
 
 def _freeze(cls: Any) -> None:
