@@ -25,7 +25,7 @@ import pytest
 from tidb_binlog.version import VERSION
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ("dpkg-buildpackage", "dh", "systemd-sysusers", "systemd-tmpfiles")
+TOOLS = ("dpkg-buildpackage", "dh", "systemd-analyze", "systemd-sysusers", "systemd-tmpfiles")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
 if os.geteuid() != 0 and shutil.which("fakeroot") is None:
     MISSING.append("fakeroot")
@@ -150,21 +150,20 @@ def test_instances_have_files_and_directories_of_their_own(package: Path, tmp_pa
             "--data-dir",
             f"/var/lib/tidb-binlog/{name}-%i",
         ]
-    if shutil.which("systemd-analyze"):
-        for unit in units.iterdir():
-            unit.write_text(unit.read_text().replace("=/usr/bin/", f"={tmp_path}/usr/bin/"))
-        (tmp_path / "usr/bin").rename(tmp_path / "usr/links")
-        (tmp_path / "usr/bin").mkdir()
-        for name in ("pump", "drainer"):
-            (tmp_path / "usr/bin" / name).symlink_to(sys.executable)
-        checked = subprocess.run(
-            ["systemd-analyze", "verify", units / "pump@a.service", units / "drainer@a.service"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert "pump@" not in checked.stderr, checked.stderr
-        assert "drainer@" not in checked.stderr, checked.stderr
+    for unit in units.iterdir():
+        unit.write_text(unit.read_text().replace("=/usr/bin/", f"={tmp_path}/usr/bin/"))
+    (tmp_path / "usr/bin").rename(tmp_path / "usr/links")
+    (tmp_path / "usr/bin").mkdir()
+    for name in ("pump", "drainer"):
+        (tmp_path / "usr/bin" / name).symlink_to(sys.executable)
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", units / "pump@a.service", units / "drainer@a.service"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "pump@" not in checked.stderr, checked.stderr
+    assert "drainer@" not in checked.stderr, checked.stderr
 
 
 def test_installed_started_upgraded_removed_purged(

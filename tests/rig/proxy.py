@@ -2,7 +2,7 @@
 
 Owns    a listening port and every connection through it
 Stops   `close` ends all of it
-Tests   tests/integration/test_back_in_time.py
+Tests   tests/integration/test_back_in_time.py, tests/integration/test_far_away.py
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ _LINGER_NONE: Final = struct.pack("ii", 1, 0)  # closing sends RST
 
 
 class Proxy:
-    """Passes octets on between clients and `host:port`. `port` is its own, known after `start`."""
+    """Passes octets on between clients and `host:port`, each way `delay_s` later. `port` is its own, known
+    after `start`."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, delay_s: float = 0.0) -> None:
         self._host = host
         self._port = port
+        self._delay_s = delay_s
         self._server: asyncio.Server | None = None
         self._links: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -96,8 +98,18 @@ class Proxy:
             self._links.discard(task)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):
             while piece := await reader.read(PIECE):
                 await self._flows.wait()
-                writer.write(piece)
+                if self._delay_s:
+                    loop.call_later(self._delay_s, _write, writer, piece)
+                else:
+                    writer.write(piece)
                 await writer.drain()
+            await asyncio.sleep(self._delay_s)  # the last pieces
+
+
+def _write(writer: asyncio.StreamWriter, piece: bytes) -> None:
+    if not writer.is_closing():
+        writer.write(piece)
