@@ -20,6 +20,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from binlog_playground.cluster import etcd_server
 from binlog_playground.cluster.mariadb import MariaDbServer
+from tests import mariadb_state
 from tests.architecture.source import ROOT
 from tests.downstreams import server as server
 from tests.fakes.etcd_keys import remove_keys
@@ -163,11 +164,18 @@ def free_port() -> Callable[[], int]:
 
 
 @pytest.fixture(scope="session")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    """A private MariaDB, shared by the session: clean up the databases you make."""
+def _mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
     server = MariaDbServer()
     server.start(tmp_path_factory.mktemp("db"))
     try:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="module")
+def mariadb(_mariadb_server: MariaDbServer) -> Iterator[MariaDbServer]:
+    """A real MariaDB. Databases and accounts that a module leaves, and what it sets, are gone after it."""
+    before = mariadb_state.look(_mariadb_server)
+    yield _mariadb_server
+    mariadb_state.restore(_mariadb_server, before)

@@ -32,7 +32,7 @@ _DRAINER = "tests"
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """Each server in turn, shared by the session: clean up the databases you make."""
     if request.param == "mariadb":
-        mariadb: MariaDbServer = request.getfixturevalue("mariadb")
+        mariadb: MariaDbServer = request.getfixturevalue("_mariadb_server")
         yield Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
     elif request.param == "tidb":
         host, _, port = TIDB.rpartition(":")

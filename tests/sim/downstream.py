@@ -44,6 +44,9 @@ _SAYS_NUMBERS: Final = re.compile(rb"KILL|PROCESSLIST")  # of sessions, which ar
 _OF_INNODB: Final = re.compile(rb"-- =\d+|about \d+ rows")  # numbers of tables, and estimates of their sizes
 _SHOWN: Final = 400
 _KILLS: Final = re.compile(rb"KILL CONNECTION (\d+)")
+_RARE: Final = re.compile(
+    rb"(?:ALTER|CREATE|DROP|RENAME|TRUNCATE) (?!.*`?tidb_binlog)|UPDATE `tidb_binlog`.*intent"
+)
 
 
 class Downstream:
@@ -56,7 +59,11 @@ class Downstream:
         self.network = network
         self.loop = loop
         self.pause = pause
-        self.lost_commits = 0.0  # the share of COMMITs after which the session ends before it says so
+        self.lost_commits = (
+            0.0  # the share of COMMITs whose session ends before them, or before they are answered
+        )
+        self.struck = 0.0  # the share of DDL, and of what is stored about them, at which `strike` is called
+        self.strike: Callable[[Life], None] = lambda life: None
         self.sessions: dict[Session, None] = {}
         self._left: dict[Session, None] = {}  # whose clients are gone, which the server has not heard
         self.admin = server.connect()
@@ -140,6 +147,7 @@ class Session(Connection):
         self.number = 0
         self.is_ended = False  # at the server; its client hears of it when it waits for an answer
         self._sent: tuple[int, Any] = (0, b"")
+        self._is_struck = False
         self._timeout_s = target.read_timeout_s or 3600.0
         super().__init__(
             unix_socket=downstream.server.socket,
@@ -156,10 +164,11 @@ class Session(Connection):
     def _execute_command(self, command: int, sql: Any) -> None:
         if not self.life.alive:
             raise Killed
-        if self.number:
-            self._travel()
         if isinstance(sql, bytes | bytearray):
             sql = _USER_LOCK.sub(rb"\1, 0)", bytes(sql))
+        if self.number:
+            self._rare(sql)
+            self._travel()
         self._sent = command, sql
         if self.number and isinstance(sql, bytes) and not _SAYS_NUMBERS.search(sql):
             self._downstream.network.trace(self.life, "sends", _OF_INNODB.sub(b"", sql)[:_SHOWN])
@@ -194,11 +203,24 @@ class Session(Connection):
         sql = self._sent[1]
         if sql == "COMMIT" and loop.rng.random() < self._downstream.lost_commits:
             self._downstream.end(self.number)
+        if self._is_struck:
+            self._is_struck = False
+            self._downstream.strike(self.life)
         killed = _KILLS.match(sql) if isinstance(sql, bytes) else None
         if killed:
             self._downstream.until_gone(int(killed[1]))
         self._travel()
         return answer
+
+    def _rare(self, sql: Any) -> None:
+        """Before what is seldom sent the session ends, or its process, or that once it is done."""
+        rng, downstream = self._downstream.loop.rng, self._downstream
+        if sql == "COMMIT" and rng.random() < downstream.lost_commits:
+            downstream.end(self.number)
+        elif isinstance(sql, bytes) and _RARE.match(sql) and rng.random() < downstream.struck:
+            self._is_struck = rng.random() < 0.5
+            if not self._is_struck:
+                downstream.strike(self.life)
 
     def _travel(self) -> None:
         """There, or back."""

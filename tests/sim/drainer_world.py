@@ -36,6 +36,7 @@ from tests.rig.workload.session import Writer, run_evolution, run_session
 from tests.rig.workload.workload import Mix, Workload
 from tests.sim import downstream
 from tests.sim.downstream import Downstream
+from tests.sim.life import Life
 from tests.sim.network import SimHttp
 from tests.sim.node import ETCD, DrainerNode, Node, die, in_life, new_life
 from tests.sim.ports import PORTS
@@ -62,6 +63,8 @@ class DrainerWorld(World):
             server, self.network, self.loop, lambda: PORTS.pause(downstream.HOST, 0.002)
         )
         self.downstream.lost_commits = self.rng.choice((0.0, 0.03))
+        self.downstream.struck = self.rng.choice((0.0, 0.05))
+        self.downstream.strike = self._strike
         self.strict = self.rng.random() < 0.5
         with_relay = self.rng.random() < 0.5
         names = ("d1",) if with_relay else ("d1", "d2")
@@ -192,6 +195,12 @@ class DrainerWorld(World):
             await self._stopped(self.rng.choice(up))
         return bool(up)
 
+    def _strike(self, life: Life) -> None:
+        for drainer in self.drainers:
+            if drainer.life is life:
+                self.counts["kill drainer at a DDL"] += 1
+                self.loop.create_task(self._checked(drainer.kill()))
+
     def _reset_downstream(self) -> None:
         self.downstream.reset(self.rng.choice(("", "d1", "d2")))
 
@@ -202,7 +211,7 @@ class DrainerWorld(World):
     # -- the end ---------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
-        self.downstream.lost_commits = 0.0
+        self.downstream.lost_commits = self.downstream.struck = 0.0
         self.downstream.notice()
         await asyncio.wait_for(self._done.wait(), CONVERGES_S)
         await die(self.apps["app"])
