@@ -342,5 +342,8 @@ def _table_id(read: Read, begin: int, size: int) -> int:
     """The first one of a mutation. An encoder writes one; another one may stand behind any rows."""
     head = read(begin, min(size, 11))
     if head[:1] == b"\x08":  # where all writers put it
-        return varint(head, 1)[0]
-    return next((value for tag, value, _ in fields(read, begin, begin + size) if tag == _TABLE_ID), NO_TABLE)
+        number = varint(head, 1)[0]
+    else:
+        numbers = (value for tag, value, _ in fields(read, begin, begin + size) if tag == _TABLE_ID)
+        number = next(numbers, NO_TABLE)
+    return number - (1 << 64) if number >> 63 else number

@@ -87,4 +87,6 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         value |= (octet & 0x7F) << shift
         shift += 7
         if octet < 0x80:
+            if value >> 64:
+                raise MalformedMessage("a number has more than 64 bits")
             return value, at

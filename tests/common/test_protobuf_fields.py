@@ -35,6 +35,13 @@ def test_numbers(number: int, before: bytes) -> None:
         varint(octets[:-1], 0)
 
 
+def test_a_number_of_more_than_64_bits() -> None:
+    """Parsers differ in what they make of it."""
+    for octet in (b"\x02", b"\x05", b"\x7f"):
+        with pytest.raises(MalformedMessage, match="more than 64 bits"):
+            varint(b"\xff" * 9 + octet, 0)
+
+
 @pytest.mark.parametrize("data", [b"\x00\x00", b"\x0b", b"\x0d\x00", b"\xff" * 11, b""])
 def test_what_is_no_field(data: bytes) -> None:
     with pytest.raises(MalformedMessage):

@@ -29,6 +29,7 @@ from tests.drainer.support import recorded
 from tests.fuzz.campaign import ending
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.record import FILE_HEADER_SIZE, FILE_OVERHEAD, encode_file
+from tidb_binlog.wire import pb_binlog_pb2
 
 PAYLOAD_BYTES_MAX = 4096
 
@@ -100,6 +101,11 @@ def rows_of(pieces: Sequence[Transaction]) -> list[tuple[int, bytes]]:
     ]
 
 
+def is_encoded(octets: bytes) -> bool:
+    """Whether an encoder may have written it: each field once, in order."""
+    return pb_binlog_pb2.Binlog.FromString(octets).SerializeToString() == octets
+
+
 def indexed(octets: bytes) -> SegmentIndex:
     """As a Drainer that starts again reads a record of its own."""
     index, descriptor = SegmentIndex(), os.memfd_create("record")
@@ -137,6 +143,7 @@ def into_archive(octets: bytes, rng: random.Random) -> str:
     except (Corruption, ConfigError) as error:
         return ending(error)
     assert sum(len(run) for _, run in rows) == head.rows == sum(map(sum, counts.values()))
-    assert index.rows == {payloads.table_name(name): kinds for name, kinds in counts.items()}
+    named = {payloads.table_name(name): kinds for name, kinds in counts.items()}
+    assert index.rows == named or not is_encoded(octets)  # of two names the parser takes the last
     assert SegmentIndex.from_json(index.to_json()) == index
     return "rows"
