@@ -188,6 +188,15 @@ class Destinations:
             await self.topic(name, 0)
         return self.opened
 
+    async def answer(self) -> bool:
+        """Whether brokers answer for every topic."""
+        try:
+            for topic in self.opened:
+                await asyncio.to_thread(self._brokers.partitions, topic.name)
+        except (Unavailable, DownstreamError):
+            return False
+        return True
+
     # -- topics that grow ----------------------------------------------------------------------------
 
     async def look(self) -> None:

@@ -43,6 +43,9 @@ from tidb_binlog.tso import Ts
 logger = log.get("drainer.kafka")
 
 LOOK_S: Final = 60.0
+STUCK_S: Final = 120.0
+"""So long brokers answer and acknowledge nothing until the client is replaced: librdkafka can stay with a
+partition's former leader for ever. More than its requests take at most."""
 
 
 class Producing(Protocol):
@@ -103,6 +106,7 @@ class KafkaSink(Sink):
         self._stopping = False
         self._watermark_s = clock.monotonic_s()
         self._watermark_ts = 0
+        self._progress_s = clock.monotonic_s()
         self._trouble = ""
 
     # -- what it tells -----------------------------------------------------------------------------
@@ -157,6 +161,7 @@ class KafkaSink(Sink):
             self._loop.call_soon_threadsafe(self._note_trouble, text, error)
 
     def _take_answers(self, answers: Sequence[Answered]) -> None:
+        self._progress_s = self._clock.monotonic_s()
         for number, error in answers:
             if error is None:
                 self._window.acknowledged(number)
@@ -231,6 +236,8 @@ class KafkaSink(Sink):
                     self._in_transaction = True
                 is_small = place.limit < min(BATCH_BYTES, self._settings.message_bytes)
                 together = await self._together(place, envelope.size) if is_small else 0
+                if self._window.is_empty:
+                    self._progress_s = self._clock.monotonic_s()
                 number = self._window.sent(envelope.size)
                 if is_small:
                     self._batches[place.topic, place.partition] = number, together
@@ -318,6 +325,17 @@ class KafkaSink(Sink):
         while True:
             await asyncio.sleep(LOOK_S)
             await self._destinations.look()
+            await self._look_for_progress()
+
+    async def _look_for_progress(self) -> None:
+        silent_s = self._clock.monotonic_s() - self._progress_s
+        if self._window.is_empty or silent_s < LOOK_S:
+            return
+        text = f"no message was acknowledged for {silent_s:.0f} s"
+        if not self._trouble:
+            self.waits(text)
+        if silent_s >= STUCK_S and await self._destinations.answer():
+            self.background.fail(DeliveryBroken(f"Kafka: {text}, though brokers answer"))
 
     async def save(self) -> None:
         await self._savepoint.save(*self._reached)

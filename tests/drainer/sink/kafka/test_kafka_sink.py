@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from drainer.sink.kafka import client as kafka_client
-from drainer.sink.kafka.client import TopicFacts
+from drainer.sink.kafka.client import DeliveryBroken, TopicFacts
 from drainer.txn import TableEvents, Transaction
 from tests.drainer.support import recorded
 from tests.drainer.support.archive_life import Ready
@@ -137,6 +137,38 @@ async def test_leaders_that_move_cost_nothing(tmp_path: Path) -> None:
         assert values(kafka.messages(TOPIC)) == payloads(stream)
     finally:
         kafka.close()
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_client_that_gets_nothing_acknowledged_is_replaced_if_brokers_answer(
+    kafka: MockKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    """As librdkafka's, which has stayed with a partition's former leader."""
+    clock = ManualClock()
+    stream = few()
+    life = Life(kafka.servers, tmp_path, Ready(stream), clock=clock)
+    await life.sink.open(TOPIC)
+    monkeypatch.setattr(life.client, "send", lambda *_arguments: None)
+    if away:
+        kafka.go_down()
+    running = asyncio.ensure_future(life.run())
+    await until(lambda: life.sink.facts()["Kafka"]["unacknowledged"])
+    clock.advance(59.0)
+    await life.sink._look_for_progress()
+    assert "acknowledged" not in life.sink.held_up
+    clock.advance(1.0)
+    await life.sink._look_for_progress()
+    assert away or life.sink.held_up == "waits for Kafka: no message was acknowledged for 60 s"
+    clock.advance(60.0)
+    await life.sink._look_for_progress()
+    if away:
+        assert not life.sink.background.failure.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    else:
+        with pytest.raises(DeliveryBroken, match="acknowledged for 120 s, though brokers answer"):
+            await running
+    await life.sink.abandon()
 
 
 async def test_requests_that_fail_are_sent_again_in_their_order(kafka: MockKafka, tmp_path: Path) -> None:
