@@ -155,14 +155,19 @@ def candidates(policy: Policy, now: Situation) -> list[Candidate]:
 
 
 class Survey:
-    """What a walk over one file found: its timestamps, and the transactions that reach beyond it."""
+    """What a walk over one file found: its timestamps, and the transactions that reach beyond it.
 
-    def __init__(self, fid: int) -> None:
+    `earlier_ts`: the largest timestamp of the files before it. A prewrite that is not above it may be the
+    repetition of one in those files, whose end is the one that stands here."""
+
+    def __init__(self, fid: int, earlier_ts: Ts) -> None:
         self.fid = fid
+        self._earlier_ts = earlier_ts
         self.min_ts = TS_MAX  # of what the index knows
         self.max_ts = 0
         self.open: dict[int, None] = {}  # start_ts of prewrites without a later end in this file
-        self.ends: dict[int, int] = {}  # start_ts: commit_ts (0: rolled back) of ends without their prewrite
+        # start_ts: commit_ts (0: rolled back) of ends whose prewrite stands in an earlier file, or may do so
+        self.ends: dict[int, int] = {}
         self._ended: set[int] = set()  # of the latest, in two generations as in the sorter
         self._ended_before: set[int] = set()
 
@@ -178,7 +183,8 @@ class Survey:
                 if not self._has_ended(start_ts):
                     self.open[start_ts] = None
             elif start_ts != record.commit_ts:
-                if self.open.pop(start_ts, 0) == 0 and not self._has_ended(start_ts):
+                begins_here = self.open.pop(start_ts, 0) is None and start_ts > self._earlier_ts
+                if not begins_here and not self._has_ended(start_ts):
                     self.ends[start_ts] = record.commit_ts
                 self._ended.add(start_ts)
                 if len(self._ended) >= _ENDED_MAX:

@@ -47,7 +47,7 @@ from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.quantities import span
 from tidb_binlog.status.pump import PurgeOutlook, RetentionStatus
-from tidb_binlog.tso import Ts, physical_ms
+from tidb_binlog.tso import TS_MAX, Ts, physical_ms
 from tidb_binlog.upstream_port import TimestampOracle
 
 _FILES_MAX: Final = 8  # that go in one round
@@ -71,8 +71,8 @@ class Pace:
 class _Walk:
     """A walk over one file: what it has found, how far it has come."""
 
-    def __init__(self, fid: int) -> None:
-        self.survey = Survey(fid)
+    def __init__(self, fid: int, earlier_ts: Ts) -> None:
+        self.survey = Survey(fid, earlier_ts)
         self.cursor = ValuePointer(fid, 0)
         self.finished = False
 
@@ -274,7 +274,9 @@ class Purger:
         self, fid: int, end: ValuePointer, enough: Callable[[Survey], bool] = lambda _: False
     ) -> _Walk | None:
         """Walk a file on, to its end or `end`, or until `enough`; None if it is damaged."""
-        walk = self._walks.setdefault(fid, _Walk(fid))
+        walk = self._walks.get(fid)
+        if walk is None:
+            walk = self._walks[fid] = _Walk(fid, await self._storage.in_thread(self._earlier_ts, fid))
         stop = end if fid == end.fid else ValuePointer(fid + 1, 0)
         record_batches = self._storage.value_log.record_batches(walk.cursor, stop)
         try:
@@ -290,6 +292,12 @@ class Purger:
             walk.finished = True
             walk.survey.finish()
         return walk
+
+    def _earlier_ts(self, fid: int) -> Ts:
+        """The largest timestamp of the files before one; where a file does not say its own, it may be any."""
+        files = map(self._as_walked, self._storage.value_log.closed_files())
+        earlier = [file.max_ts for file in files if file.fid < fid]
+        return max((TS_MAX if ts is None else ts for ts in earlier), default=0)
 
     async def _straddlers(self, walked: list[Survey], end: ValuePointer) -> Straddlers | None:
         """Where the transactions end that begin in these files; None if that cannot be read."""

@@ -263,9 +263,10 @@ class World:
 
     def purged(self, s: State, pump: Pump) -> int:
         """Up to where a purge now would reach; each record is a file."""
-        surveys = [Survey(at) for at in range(pump.filed)]
-        for at, survey in enumerate(surveys):
-            survey.feed([self.record(s, pump, at, TICK)])
+        surveys: list[Survey] = []
+        for at in range(pump.filed):
+            surveys.append(Survey(at, max((earlier.max_ts for earlier in surveys), default=0)))
+            surveys[at].feed([self.record(s, pump, at, TICK)])
         decided = self.sorters.fact(pump.sorter, "decided", lambda it: it.decided)
         drainers = [DrainerState("d", node.ONLINE, s.alive, self.applied(s) * TICK, 1)]
         files = [ClosedFile(it.fid, 1, it.max_ts) for it in surveys]

@@ -50,17 +50,20 @@ def log_of(records: Sequence[tuple[int, int, int]], cuts: Sequence[int]) -> list
     return files
 
 
-def survey_of(fid: int, records: Sequence[LogRecord]) -> Survey:
-    survey = Survey(fid)
-    for record in records:
-        survey.feed([record])
-    survey.finish()
-    return survey
+def surveys_of(files: Sequence[Sequence[LogRecord]]) -> list[Survey]:
+    surveys: list[Survey] = []
+    for fid, records in enumerate(files):
+        survey = Survey(fid, max((earlier.max_ts for earlier in surveys), default=0))
+        for record in records:
+            survey.feed([record])
+        survey.finish()
+        surveys.append(survey)
+    return surveys
 
 
 def purge_of(policy: Policy, now: Situation, files: Sequence[Sequence[LogRecord]]) -> PurgePlan | None:
     """What the shell does: choose, walk, choose again, follow the ends, decide."""
-    surveys = [survey_of(fid, records) for fid, records in enumerate(files)]
+    surveys = surveys_of(files)
     count = len(candidates(policy, now))
     walked = [replace(file, max_ts=surveys[file.fid].max_ts) for file in now.files]
     found = candidates(policy, replace(now, files=walked))[:count]
@@ -241,9 +244,9 @@ def test_repeated_and_swapped_records_never_leave_a_commit_without_its_prewrite(
             if purge is None:
                 continue
             gone += 1
-            index = {
-                record.index_ts: record.place.fid for file in files for record in file if record.index_ts
-            }
+            index: dict[int, int] = {}  # of what comes twice it has the first
+            for record in itertools.chain.from_iterable(files):
+                index.setdefault(record.index_ts, record.place.fid)
             for start_ts, commit_ts in (first, second):
                 if commit_ts in index and commit_ts > purge.ts and start_ts in index:
                     assert index[start_ts] > purge.upto_fid, (records, cuts, purge)
@@ -429,7 +432,7 @@ def test_an_alarm_is_told_at_its_beginning_every_hour_and_at_its_end() -> None:
 
 
 def test_memory_of_a_survey_is_what_reaches_beyond_the_file() -> None:
-    survey = Survey(0)
+    survey = Survey(0, 0)
     for number in range(1, 20_000):
         place = ValuePointer(0, number)
         survey.feed(
