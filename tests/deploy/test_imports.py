@@ -102,7 +102,7 @@ def test_a_library_costs_what_is_used_of_it() -> None:
         (["-cmd=pumps"], CALLER | {"rich"}),
         (["position", "now"], ALONE),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "without",
 )
 def test_a_question_to_the_cluster(argv: list[str], without: set[str], etcd: str, tmp_path: Path) -> None:
     connection = [] if argv[0] == "position" else [f"-pd-urls={etcd}"]

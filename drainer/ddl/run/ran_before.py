@@ -57,7 +57,7 @@ def shows(change: Change) -> bool:
 
 
 def is_done(change: Change) -> bool:
-    """Whether every table is as it is after the DDL, and nothing is left under a name that is gone.
+    """Whether every table is as it is after the DDL, and nothing is left of what is gone.
 
     False where it is exactly as before, too: a swap of tables that are alike is run.
     """
@@ -66,7 +66,19 @@ def is_done(change: Change) -> bool:
     after = {change.at(table) for table in change.after}
     if any(change.present_of(table) is not None for table in change.before if change.at(table) not in after):
         return False
-    return all(_is_as(change, table) for table in change.after)
+    return all(_is_as(change, table) and not _has_dropped(change, table) for table in change.after)
+
+
+def _has_dropped(change: Change, table: Tracked) -> bool:
+    """Whether a column or key is there that the DDL takes away."""
+    old, present = before_of(change, table), change.present_of(table)
+    if old is None or present is None:
+        return False
+    was, now = definition.read(old.document), definition.read(table.document)
+    columns = (present.column(column.name) for column in was.columns if not now.column(column.name))
+    kept = {key.name.lower() for key in now.keys}
+    keys = (present.key(key.name) for key in was.keys if key.name.lower() not in kept)
+    return any(columns) or any(keys)
 
 
 def _is_exactly(change: Change, table: Tracked) -> bool:
