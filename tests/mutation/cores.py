@@ -22,7 +22,7 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "ran_before": (
         "drainer.ddl.run.ran_before",
-        ("drainer/ddl/run/test_ran_before.py", "drainer/ddl/run/test_runner_recorded.py"),
+        ("drainer/ddl/run/test_ran_before.py",),
     ),
     "row_fold": (
         "drainer.mysql.rows.row_fold",
@@ -33,7 +33,7 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         (
             "drainer/mysql/rows/test_causality.py",
             "drainer/mysql/rows/test_column_match.py",
-            "drainer/mysql/rows/test_causality_mariadb.py",
+            "drainer/mysql/rows/test_key_equality.py",
         ),
     ),
     "sorter": ("pump.index.sorter", ("pump/index/test_sorter.py", "pump/index/test_sorter_future.py")),
@@ -42,7 +42,7 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("drainer/stream/pull/test_merger.py", "drainer/stream/pull/test_merger_scenarios.py"),
     ),
     "progress": ("drainer.sink.mysql.progress", ("drainer/sink/mysql/test_progress.py",)),
-    "lane_basis": ("drainer.checkpoint.lane_basis", ("drainer/checkpoint/test_lane_basis_exhaustive.py",)),
+    "lane_basis": ("drainer.checkpoint.lane_basis", ("drainer/checkpoint/test_lane_basis.py",)),
     "hpack": ("tidb_binlog.door.http2.hpack", (f"{HTTP2}hpack.py",)),
     "http2_streams": ("tidb_binlog.door.http2.streams", (f"{HTTP2}streams.py", *CONNECTION)),
     "http2_frames": ("tidb_binlog.door.http2.frames", CONNECTION),

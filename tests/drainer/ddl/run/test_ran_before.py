@@ -118,6 +118,10 @@ def test_names_say_that_tables_were_made_dropped_or_renamed() -> None:
     assert (seen(*drop, {}), seen(*drop, here)) == (True, False)
     assert (seen(*rename, gone), seen(*rename, here), seen(*rename, here | gone)) == (True, False, False)
     assert not seen(*rename, {}), "it is nowhere"
+    assert not seen(*rename, {"t": there("abx"), "u": there("ab")}), "something is left under the old name"
+    beside, moved = table("cd", called="v", number=2), {"u": there("ab"), "v": there("cd")}
+    assert seen(ActionType.RENAME_TABLES, [one, beside], [other, beside], moved), "one is as before"
+    assert not seen(ActionType.MODIFY_TABLE_COMMENT, [one], [one], {"t": there("abx")}), "it leaves no trace"
 
 
 def test_tables_that_change_names_with_each_other() -> None:
