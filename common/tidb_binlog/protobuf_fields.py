@@ -15,6 +15,7 @@ WINDOW_BYTES: Final = 256 << 10
 VARINT: Final = 0
 LENGTH: Final = 2
 _HEAD_BYTES: Final = 24  # a tag and a varint of any length
+_64_BITS: Final = (1 << 64) - 1
 
 Read = Callable[[int, int], bytes]
 """(offset, size): bytes of the message, fewer only at its end."""
@@ -77,7 +78,7 @@ def utf8_text(value: str) -> str:
 
 
 def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number at `at` and the offset after it."""
+    """The number at `at`, as the parser cuts it, and the offset after it."""
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -87,6 +88,4 @@ def varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         value |= (octet & 0x7F) << shift
         shift += 7
         if octet < 0x80:
-            if value >> 64:
-                raise MalformedMessage("a number has more than 64 bits")
-            return value, at
+            return value & _64_BITS, at
