@@ -140,5 +140,5 @@ class Writes:
 
     def length(self, template: bytes) -> int:
         """Of DATA's payload made from it."""
-        holes = (b"123456789",) * template.count(b"%b")
+        holes = (b"123456789",) * template.replace(b"%%", b"").count(b"%b")
         return len(template % (*holes, 0))

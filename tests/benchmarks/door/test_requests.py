@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from itertools import islice
 
+import pytest
 from hpack import Decoder
 
 from tests.attacks.frames import message
@@ -43,8 +45,10 @@ def test_usual_deadlines_come_again_as_those_of_grpc_go() -> None:
     assert 9.0 < sum(map(len, blocks)) / len(blocks) < 10.5
 
 
-def test_writes_are_those_of_the_other_load_generator() -> None:
-    writes = Writes(7_100_000_000_000_000_002, FIRST_TS, 300)
+@pytest.mark.parametrize("drawn", [os.urandom(300), b"%b%d%%b%" * 37 + b"%b%d"], ids=("random", "percent"))
+def test_writes_are_those_of_the_other_load_generator(drawn: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", lambda _: drawn)
+    writes = Writes(7_100_000_000_000_000_002, FIRST_TS, len(drawn))
     for start_ts in (FIRST_TS, FIRST_TS + (1 << 14) - 1, FIRST_TS + (1 << 40)):
         varint, key = writes.varint(start_ts), b"t%020d" % start_ts
         prewrite = writes.prewrite % (varint, start_ts)
@@ -53,6 +57,7 @@ def test_writes_are_those_of_the_other_load_generator() -> None:
         assert len(value) == 300
         assert request.payload == binlog.prewrite(start_ts, key, value)
         assert prewrite == message(request.SerializeToString())
+        assert writes.length(writes.prewrite) == len(prewrite)
         commit = writes.commit % (varint, writes.varint(start_ts + 1), start_ts)
         request = pump_pb2.WriteBinlogReq.FromString(commit[5:])
         assert request.clusterID == 7_100_000_000_000_000_002
