@@ -235,7 +235,7 @@ class QuarantineController:
     def wants_pause(self, at_ts: Ts) -> bool:
         """Whether `pause` would bring tables back, or run a DDL that must be alone, with everything up to
         `at_ts` handed over."""
-        self._quarantine.seen_ts = at_ts
+        self._quarantine.saw(at_ts)
         return not self._releasing.locked() and bool(self._wanting(at_ts))
 
     def _wanting(self, at_ts: Ts) -> list[Queue]:
@@ -251,15 +251,16 @@ class QuarantineController:
         Queues that have little left are brought to their end, and end. Between whole transactions only.
         """
         async with self._releasing:
-            for queue in self._wanting(at_ts):
-                await self._step(queue, paused=True)
-                if self._quarantine.may_close(queue, at_ts):
-                    await self._close(queue, at_ts)
+            while wanting := self._wanting(at_ts):
+                for queue in wanting:
+                    await self._step(queue, paused=True)
+                    if self._quarantine.may_close(queue, at_ts):
+                        await self._close(queue, at_ts)
 
     async def finish(self, at_ts: Ts) -> None:
         """The stream is over at `at_ts`, all lanes are drained: do what is decided, close what is at its end.
         What stays in `documents` waits for a decision."""
-        self._quarantine.seen_ts = at_ts
+        self._quarantine.saw(at_ts)
         async with self._releasing:
             for queue in tuple(self._quarantine.queues):
                 await self._step(queue, paused=True)
@@ -315,7 +316,10 @@ class QuarantineController:
                 await self._step(queue)
 
     async def _step(self, queue: Queue, *, paused: bool = False) -> None:
-        if not allows(queue.state, QueueEvent.STARTED):  # a decision is being stored
+        if not allows(
+            queue.state, QueueEvent.STARTED
+        ):  # a decision is being stored, and it is tried after that
+            queue.wants_pause = False
             return
         queue.on(QueueEvent.STARTED)
         try:

@@ -247,7 +247,7 @@ class Release:
             queue.shards = self._dependencies.in_the_way(ddl)
             if entry.waits_for_shards and not queue.shards:
                 return await self._run(queue, kept, None, None)
-            if queue.shards or not await self._found_downstream(entry, kept):
+            if not await self._found_downstream(entry, kept):  # nor brought there by that of another table
                 return False
             number = next(self._numbers)
             decided = Decided(number, ddl.job_id, self.now_ms(), "downstream", SKIP)
@@ -389,6 +389,8 @@ class Release:
         await self._store(work)
         self._committed.note(SIDE_LANES, position)
         self._quarantine.advance(queue, position)
+        if ddl.shared:
+            self._quarantine.shards_changed()
         logger.info("DDL that waited is over", job_id=ddl.job_id, commit_ts=ddl.commit_ts, outcome=outcome)
 
     async def _refuse(

@@ -57,7 +57,9 @@ class Queue:
     open_ts: Ts = 0  # a large transaction of which a piece was kept and the last one not
     refusal: str = ""  # why rows were refused last
     shards: str = ""  # which other tables its DDL waited for last
-    wants_pause: bool = False  # its DDL is of a target to which rows of other tables go meanwhile
+    wants_pause: bool = (
+        False  # its DDL waits for other tables of its target, or for their rows to stand still
+    )
     ddls: list[Ddl] = field(default_factory=list)  # what was kept of the stream
     rows: dict[TableVersion, int] = field(
         default_factory=dict
@@ -121,7 +123,7 @@ class Quarantine:
         self._routes: dict[TableVersion, tuple[Queue, Name, int] | None] = {}
         self._highest_ts = highest_ts
         self._pending_ts = pending_ts
-        self.seen_ts = 0  # of what came last, or where the stream is
+        self._seen_ts = 0  # of what came last, or where the stream is
         self._numbers = 0
         for entry in entries:
             self._queue(entry, QueueState.READY)
@@ -150,7 +152,20 @@ class Quarantine:
     @property
     def is_where_it_was(self) -> bool:
         """All that an earlier life has seen has come again."""
-        return self.seen_ts >= self._highest_ts
+        return self._seen_ts >= self._highest_ts
+
+    def saw(self, ts: Ts) -> None:
+        """The stream is at `ts`."""
+        was, self._seen_ts = self.is_where_it_was, ts
+        if not was and self.is_where_it_was:
+            self.shards_changed()
+
+    def shards_changed(self) -> None:
+        """What waits for other tables is looked at where the stream is now: later they may be others again,
+        and each of two would wait for what the other one has waiting."""
+        for queue in self._queues:
+            entry = queue.waits_for
+            queue.wants_pause |= bool(queue.shards) or (entry is not None and entry.waits_for_shards)
 
     def queue_of(self, job_id: int) -> Queue | None:
         return next((queue for queue in self._queues if job_id in queue.entries), None)
@@ -203,7 +218,9 @@ class Quarantine:
 
         With KEPT, the controller stores `changed`, joins the logs of `absorbed` to the queue's, and keeps it.
         """
-        self.seen_ts = ddl.commit_ts
+        self.saw(ddl.commit_ts)
+        if ddl.shared:
+            self.shards_changed()
         touched = self._touched(ddl)
         own = self.queue_of(ddl.job_id)
         if not touched and own is not None:  # it concerns no table
@@ -243,7 +260,8 @@ class Quarantine:
 
     def divert(self, transaction: Transaction) -> tuple[Transaction, list[Kept]]:
         """What is passed to the lanes, and what is kept."""
-        commit_ts = self.seen_ts = transaction.commit_ts
+        commit_ts = transaction.commit_ts
+        self.saw(commit_ts)
         rest: list[TableEvents] = []
         parts: dict[Queue, list[TableEvents]] = {}
         for events in transaction.tables:
@@ -405,6 +423,7 @@ class Quarantine:
         assert all(entry.intent_ts <= now_ts for entry in queue.entries.values()), "an intent would be lost"
         self._queues.remove(queue)
         self._reindex()
+        self.shards_changed()
 
     # -- inside ---------------------------------------------------------------------------------------
 

@@ -169,6 +169,7 @@ class MysqlSink(Sink):
         if ran:
             self.learning.passed(ddl)
         self.lanes.now.hand_over(ddl.commit_ts)
+        await self._bring_back()
 
     def watermark(self, ts: Ts) -> None:
         self.settling.last_ts = ts
@@ -189,13 +190,17 @@ class MysqlSink(Sink):
         if self.keeper.map_is_due:
             await self.settling.drained()
             await self.keeper.map_downstream(self.resolved_ts)
+        await self._bring_back()
+        if self.lanes.wants_other and self.settling.last_ts >= self.settling.highest_ts:
+            await self.settling.drained()
+            await self.lanes.resize()
+
+    async def _bring_back(self) -> None:
+        """What waited and can go on, between two transactions."""
         if self.quarantine.wants_pause(self.settling.last_ts):
             await self.settling.drained()
             await self.quarantine.pause(self.settling.last_ts)
             self.lanes.now.forget()
-        if self.lanes.wants_other and self.settling.last_ts >= self.settling.highest_ts:
-            await self.settling.drained()
-            await self.lanes.resize()
 
     @property
     def equal_from_ts(self) -> Ts:

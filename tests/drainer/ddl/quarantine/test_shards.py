@@ -196,7 +196,7 @@ def test_nothing_is_said_before_the_stream_is_where_it_was() -> None:
     quarantine = Quarantine((), highest_ts=9)
     shards, ddl = Shards(quarantine, lambda names: ()), shard_ddl(5, table(1, C), table(1))
     assert "has yet to come to where it was" in shards.in_the_way(ddl)
-    quarantine.seen_ts = 9
+    quarantine.saw(9)
     assert shards.in_the_way(ddl) == ""
 
 
@@ -305,6 +305,40 @@ async def test_values_of_all_are_converted_once_the_last_one_has_had_it(
         await lives(upto(found, count), target, beside_rows=beside_rows)
     assert await lives(found, target, beside_rows=beside_rows) == []
     assert rows(target) == [(1, 1, 7), (2, 2, 10), (3, 3, 33), (4, 4, 1000), (5, 5, 55), (6, 6, 66)]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("size", [1, 20])
+async def test_it_runs_where_the_other_one_fits_and_not_when_somebody_looks(
+    target: Target, size: int
+) -> None:
+    """Later the other one is otherwise again, and two would wait for each other for ever."""
+
+    def c(number: int, flag: int, **more: Any) -> TableInfo:
+        return table(number, replace(C, type=replace(C.type, flag=flag), **more))
+
+    changed = c(1, REQUIRED), c(2, FLAG_NOT_NULL, default="x"), T2
+    texts = ("t1` MODIFY `c` VARCHAR(64) NOT NULL", "t2` MODIFY `c` VARCHAR(64) NOT NULL DEFAULT 'x'",
+             "t2` MODIFY `c` VARCHAR(64)")  # fmt: skip
+    steps = [
+        statement(ActionType.MODIFY_COLUMN, f"ALTER TABLE `{text}", one)
+        for text, one in zip(texts, changed, strict=True)
+    ]
+    found = recording(
+        *BEGIN, steps[0], inserts(changed[0], (3, 3, "c")), *steps[1:], inserts(T2, (4, 4, None))
+    )
+    assert await lives(found, target, size=size) == []
+    assert rows(target) == [(1, 1, "a"), (2, 2, "b"), (3, 3, "c"), (4, 4, None)]
+
+
+@pytest.mark.integration
+async def test_what_the_downstream_has_already_waits_for_nobody(target: Target) -> None:
+    found = recording(*BEGIN, DROP_C[0], inserts(N1, (3, 3)))
+    ((document,),) = [await lives(found, target)]
+    assert "still has column c" in document["state"]
+    run(target, "ALTER TABLE d.`all` DROP COLUMN c")
+    assert await lives(found, target) == []
+    assert rows(target) == [(1, 1), (2, 2), (3, 3)]
 
 
 @pytest.mark.integration

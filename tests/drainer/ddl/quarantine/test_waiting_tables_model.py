@@ -154,7 +154,7 @@ class World:
     def copy(self) -> World:
         other = replace(self, contents=dict(self.contents), entries=dict(self.entries), kept=dict(self.kept))
         quarantine = Quarantine((), self.quarantine._highest_ts, self.quarantine._pending_ts)
-        quarantine._numbers, quarantine.seen_ts = self.quarantine._numbers, self.quarantine.seen_ts
+        quarantine._numbers, quarantine._seen_ts = self.quarantine._numbers, self.quarantine._seen_ts
         quarantine._queues = [
             replace(q, entries=dict(q.entries), ddls=list(q.ddls), rows=dict(q.rows))
             for q in self.quarantine.queues
