@@ -35,6 +35,7 @@ from tidb_binlog.tso import Ts
 
 OPEN_MAX: Final = 1 << 18
 """Prewrites that a pump lets be open at once; each costs 1 KiB at most, asked about or not."""
+_SLACK: Final = 1024  # entries that have left, or are settled, before the queue is made anew
 _place_of = attrgetter("place")
 
 
@@ -131,18 +132,14 @@ class Sorter:
         opened, queue = self._open, self._queue
         for tp, start_ts, commit_ts, place in records:
             if tp == PREWRITE:
-                if start_ts in opened or start_ts == 0 or self._has_ended(start_ts):
-                    self._pass(0, place)
-                else:
+                if start_ts not in opened and start_ts != 0 and not self._has_ended(start_ts):
                     opened[start_ts] = entry = OpenPrewrite(start_ts, place, now_s, place)
                     queue.append(entry)
-                continue
-            if not commit_ts and tp == ROLLBACK and not self.clients_know:
+                    continue
+            elif not commit_ts and tp == ROLLBACK and not self.clients_know:
                 if start_ts in opened:
                     effects.append(GivenUp(start_ts))
-                self._pass(0, place)
-                continue
-            if (
+            elif (
                 start_ts != commit_ts
                 and (was_open := self._end(start_ts)) is not None
                 and 0 < commit_ts <= published
@@ -203,10 +200,10 @@ class Sorter:
 
     def _compact(self) -> None:
         """Drop what has left, and merge settled entries that follow an open one."""
-        if self._front > 1024 or self._front == len(self._queue):
+        if self._front > _SLACK or self._front == len(self._queue):
             del self._queue[: self._front]
             self._front = 0
-        if self._settled_inside <= len(self._open) + 1024:
+        if self._settled_inside <= len(self._open) + _SLACK:
             return
         merged: list[OpenPrewrite] = []
         for entry in self._queue[self._front :]:

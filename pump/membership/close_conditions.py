@@ -171,8 +171,7 @@ class CloseConditions:
         self._began_s = began_s
         self.step = Step.BEGUN
         self.forced = False
-        self._mark = 0
-        self._target = 0
+        self._mark = self._target = 0
         self._latest: CloseSnapshot | None = None
         self._readers: dict[str, Reader] = {}
         self._paces: dict[str, _Pace] = {}
@@ -239,10 +238,10 @@ class CloseConditions:
 
     @property
     def blockers(self) -> list[Blocker]:
-        """Drainers that have not reached the target, those that do not move first, then the slowest."""
+        """Drainers that have not reached the target, as soon as there is one: those that do not move first, then the slowest."""
         blockers: list[Blocker] = []
         for node_id, reader in self._readers.items():
-            if reader.checkpoint >= self._target > 0:
+            if reader.checkpoint >= self._target:
                 continue
             behind_s = max(0.0, _seconds(reader.checkpoint, self._target))
             pace = self._paces[node_id].upstream_s_per_s
@@ -261,7 +260,7 @@ class CloseConditions:
             return ""
         if seen.trouble:
             return f"a time mark that cannot be stored: {seen.trouble}"
-        if self.stage is Stage.SETTLING and seen.open_count:
+        if seen.open_count:
             return f"{seen.open_count} open prewrites, the oldest of start_ts {seen.oldest_open}"
         if not self._target or seen.watermark < self._target:
             return "the watermark, until everything stored is settled"
@@ -291,7 +290,7 @@ class CloseConditions:
                     state=blocker.state,
                     alive=blocker.alive,
                     checkpoint=blocker.checkpoint,
-                    behind_s=round(blocker.behind_s, 3),
+                    behind_s=blocker.behind_s,
                     left_s=None if blocker.left_s is None else round(blocker.left_s, 1),
                 )
                 for blocker in blockers
@@ -300,4 +299,4 @@ class CloseConditions:
 
 
 def _seconds(ts_from: int, ts_to: int) -> float:
-    return tso.physical_s(ts_to) - tso.physical_s(ts_from)
+    return (tso.physical_ms(ts_to) - tso.physical_ms(ts_from)) / 1000

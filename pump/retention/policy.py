@@ -132,7 +132,7 @@ def candidates(policy: Policy, now: Situation) -> list[Candidate]:
     log_bytes = now.active_bytes + sum(file.size for file in now.files)
     free_bytes = now.free_bytes
     files: list[Candidate] = []
-    ceiling = -1
+    ceiling = now.gc_ts
     for file in now.files:
         max_ts = file.max_ts or 0
         if file.fid >= now.settled_fid:
@@ -183,7 +183,7 @@ class Survey:
                 if not self._has_ended(start_ts):
                     self.open[start_ts] = None
             elif start_ts != record.commit_ts:
-                begins_here = self.open.pop(start_ts, 0) is None and start_ts > self._earlier_ts
+                begins_here = self.open.pop(start_ts, False) is None and start_ts > self._earlier_ts
                 if not begins_here and not self._has_ended(start_ts):
                     self.ends[start_ts] = record.commit_ts
                 self._ended.add(start_ts)
@@ -277,7 +277,7 @@ def outlook(policy: Policy, now: Situation) -> list[Outlook]:
     """Every drainer that is not offline and has a checkpoint, held for or not."""
     prospects = []
     for drainer in now.drainers or ():
-        if drainer.state == node.OFFLINE or drainer.checkpoint <= 0:
+        if drainer.state == node.OFFLINE or not drainer.checkpoint:
             continue
         left_s, reason, alarm = math.inf, PurgeReason.AGE, False
         for cause, left, span in _spans(policy, now, drainer.checkpoint):
@@ -295,12 +295,14 @@ def outlook(policy: Policy, now: Situation) -> list[Outlook]:
 def _spans(policy: Policy, now: Situation, checkpoint: int) -> list[tuple[PurgeReason, float, float]]:
     """For each limit: seconds until it reaches the checkpoint, and what they are for the newest record."""
     spans = [(PurgeReason.AGE, policy.age_s - _s(now.now_ts - checkpoint), policy.age_s)]
-    dated = [file for file in now.files if file.max_ts is not None]
-    applied = sum(file.size for file in dated if (file.max_ts or 0) <= checkpoint)
+    dated = [(file.max_ts, file.size) for file in now.files if file.max_ts is not None]
+    if not dated:
+        return spans
+    oldest_ts, oldest_bytes = dated[0]
+    applied = sum(size for max_ts, size in dated if max_ts <= checkpoint)
     whole = now.active_bytes + sum(file.size for file in now.files)
-    since_s = _s(now.now_ts - (dated[0].max_ts or 0)) if dated else 0.0
-    grown = whole - dated[0].size if dated else 0
-    if since_s <= 0 or grown <= 0:
+    since_s, grown = _s(now.now_ts - oldest_ts), whole - oldest_bytes
+    if since_s <= 0 or not grown:
         return spans
     rate = grown / since_s  # bytes a second since the oldest file was full
     if policy.bytes_max:

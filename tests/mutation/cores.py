@@ -59,6 +59,7 @@ _ENDED: Final = "nobody asks for the floor of a source that has ended"
 _ONE: Final = "of one entry nothing is out of order"
 _END: Final = "the search finds the end as well"
 _MEMORY: Final = "decides when what has left is let go, and nothing else"
+_SAME: Final = "what is put there is what stands there"
 _SHORTCUT: Final = "the loop below cuts such a list into the same one part"
 EQUIVALENT: Final[dict[str, dict[str, str]]] = {
     "merger": {
@@ -75,5 +76,30 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "GroupCommit.cut: len(sizes) <= self.records_max  ->  len(sizes) < self.records_max": _SHORTCUT,
         "GroupCommit.cut: sum(sizes) <= self.bytes_max  ->  sum(sizes) < self.bytes_max": _SHORTCUT,
     },
+    "sorter": {
+        "<module>: 1024  ->  1025": _MEMORY,
+        "Sorter.feed: continue  ->  pass": "whose prewrite is the last of the queue stands there already",
+        "Sorter._pass: ts > self.watermark  ->  ts >= self.watermark": _SAME,
+        "Sorter._pass: ts > last.max_ts  ->  ts >= last.max_ts": _SAME,
+        "Sorter._pass: entry.max_ts > self.watermark  ->  entry.max_ts >= self.watermark": _SAME,
+        "Sorter._compact: self._front > _SLACK  ->  self._front >= _SLACK": _MEMORY,
+        "Sorter._compact: self._settled_inside <= len(self._open) + _SLACK  ->  "
+        "self._settled_inside < len(self._open) + _SLACK": _MEMORY,
+        "Sorter._compact: len(self._open) + _SLACK  ->  len(self._open) - _SLACK": _MEMORY,
+    },
+    "http2_control": {
+        "_settings: 1  ->  2": "lengths here are multiples of 6",
+    },
+    "retention": {
+        "<module>: 1  ->  2": _MEMORY,
+        "<module>: 16  ->  17": _MEMORY,
+        "Survey.feed: ts > self.max_ts  ->  ts >= self.max_ts": _SAME,
+        "Survey.feed: 0 < ts < self.min_ts  ->  0 < ts <= self.min_ts": _SAME,
+        "Survey.feed: False  ->  True": "any value says that it was open",
+        "Survey.feed: len(self._ended) >= _ENDED_MAX  ->  len(self._ended) > _ENDED_MAX": _MEMORY,
+        "decide: min(too_late)  ->  max(too_late)": "ceilings rise: what is too late for one file is found "
+        "again for those before it",
+        "outlook: left < left_s  ->  left <= left_s": "of limits that are equally near any may be told",
+    },
 }
-"""By core, the mutants that do what the core does, with why."""
+"""By core, the mutants that do what the core does, with why. Each text is that of one mutant alone."""

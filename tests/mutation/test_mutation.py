@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
-from tests.architecture.source import ROOT
+from tests.architecture.source import ROOT, modules
+from tests.mutation.cores import CORES, EQUIVALENT
 from tests.mutation.mutants import mutants
 
 
@@ -32,3 +34,11 @@ def test_a_mutant_differs_in_one_place_and_the_next_one_begins_with_the_whole() 
         "4 f: return a + b  ->  return None",
         "4 f: a + b  ->  a - b",
     }
+
+
+def test_what_is_listed_as_equivalent_is_one_mutant_of_its_core() -> None:
+    """Or a slip that no test sees would be taken for it."""
+    paths = {module.name: module.path for module in modules()}
+    for core, listed in EQUIVALENT.items():
+        found = Counter(map(str, mutants(paths[CORES[core][0]].read_text())))
+        assert {text: found[text] for text in listed} == dict.fromkeys(listed, 1), core

@@ -50,16 +50,17 @@ class NaiveSorter:
     def __init__(self) -> None:
         self.history: list[Event] = []
 
-    def watermark(self) -> int:
-        """Largest drawn timestamp with no open prewrite before its place."""
-        ended = {event[1] for event in self.history if not isinstance(event, Mark) and event[0] != PREWRITE}
-        best = 0
-        for event in self.history:
+    def arrived(self) -> tuple[int, ValuePointer]:
+        """Largest drawn timestamp, and the last record, with no open prewrite before its place."""
+        opened, best, decided = self.open(), 0, START
+        for at, event in enumerate(self.history):
             if isinstance(event, Mark):
                 best = max(best, event.ts)
-            elif event[0] == PREWRITE and event[1] not in ended:
+            elif event[0] == PREWRITE and event[1] in opened:
                 break
-        return best
+            else:
+                decided = ValuePointer(0, at)
+        return best, decided
 
     def open(self) -> list[int]:
         ended = {event[1] for event in self.history if not isinstance(event, Mark) and event[0] != PREWRITE}
@@ -86,7 +87,7 @@ def replay(events: Sequence[Event], *, compact_always: bool = False) -> list[int
             sorter._settled_inside += 2000
             sorter._compact()
         sorter.check()
-        assert sorter.watermark == naive.watermark(), events[: at + 1]
+        assert (sorter.watermark, sorter.decided) == naive.arrived(), events[: at + 1]
         assert [entry.start_ts for entry in sorter.open_prewrites()] == naive.open()
         advanced = [effect for effect in effects if isinstance(effect, Advanced)]
         assert [effect.watermark for effect in advanced] == (
@@ -300,6 +301,9 @@ def test_open_prewrites_tell_since_when() -> None:
     assert [(entry.start_ts, entry.since_s) for entry in sorter.open_prewrites()] == [(1, 5.0), (2, 6.0)]
     assert sorter.open_count == 2
     assert sorter.is_open(1)
+    assert sorter.open_prewrite(2) == [*sorter.open_prewrites()][1]
+    assert sorter.open_prewrite(3) is None
+    assert [entry.start_ts for entry in sorter.open_after(START)] == [2]
 
 
 def test_empty_records_of_old_pumps_are_passed_over() -> None:
@@ -345,7 +349,7 @@ def test_no_writer_raises_the_watermark() -> None:
 
 
 def test_a_commit_at_the_watermark_is_late() -> None:
-    for commit_ts, late in ((4, True), (5, True), (6, False)):
+    for commit_ts, late in ((1, True), (5, True), (6, False)):
         sorter = Sorter(5)
         found = sorter.feed(records(commit(3, commit_ts)), 0.0)
         assert (Late(3, commit_ts, was_open=False) in found) is late

@@ -23,6 +23,7 @@ from pump.membership.close_conditions import (
 )
 from tidb_binlog import tso
 from tidb_binlog.cluster import node
+from tidb_binlog.status.pump import LeavingStatus
 
 HIGH = 10**6
 OFFLINE = Reader(node.OFFLINE, None, HIGH)
@@ -165,11 +166,11 @@ def at(seconds: float) -> int:
     return tso.compose(int(seconds * 1000))
 
 
-def reading(target_s: float, drainers: dict[str, Reader]) -> CloseConditions:
+def reading(target_s: float, drainers: dict[str, Reader], now_s: float = 0.0) -> CloseConditions:
     """A conditions whose marks are drawn."""
-    conditions = CloseConditions(0.0)
+    conditions = CloseConditions(now_s)
     for _ in range(2):
-        assert conditions.observe(CloseSnapshot(0.0, at(target_s), 0, 0, drainers)) == [DrawMark()]
+        assert conditions.observe(CloseSnapshot(now_s, at(target_s), 0, 0, drainers)) == [DrawMark()]
         conditions.drawn(at(target_s))
     assert conditions.target_ts == at(target_s)
     return conditions
@@ -190,8 +191,8 @@ def test_what_is_waited_for_and_how_long_it_will_take() -> None:
             "d3": Reader(node.ONLINE, None, at(1100)),
         }
 
-    conditions = reading(1100, drainers(0))
-    assert conditions.observe(CloseSnapshot(10.0, at(1100), 0, 0, drainers(10))) == []
+    conditions = reading(1100, drainers(0), 500.0)
+    assert conditions.observe(CloseSnapshot(510.0, at(1100), 0, 0, drainers(10))) == []
     facts = conditions.facts()
     assert [one.node_id for one in facts.drainers] == ["d2", "d1"]
     assert facts.left_s is None, "nobody knows while one stands"
@@ -199,9 +200,33 @@ def test_what_is_waited_for_and_how_long_it_will_take() -> None:
         "drainers: d2 is 10.0 s behind and does not move; d1 is 80.0 s behind, about 40 s left"
     )
     both = {**drainers(10), "d2": Reader(node.ONLINE, True, at(1095))}
-    assert conditions.observe(CloseSnapshot(10.0, at(1100), 0, 0, both)) == []
+    assert conditions.observe(CloseSnapshot(510.0, at(1100), 0, 0, both)) == []
     assert conditions.facts().left_s == 40.0
     assert conditions.facts().since_s == 10.0
+    assert conditions.observe(CloseSnapshot(513.4567, at(1100), 0, 0, both)) == []
+    facts = conditions.facts()
+    assert (facts.since_s, facts.left_s) == (13.457, 53.8)
+    assert [(one.node_id, one.left_s) for one in facts.drainers] == [("d1", 53.8), ("d2", 13.5)]
+
+
+def test_what_is_shown_until_there_is_a_target_and_when_all_starts_over() -> None:
+    conditions = CloseConditions(7.0)
+    assert conditions.facts() == LeavingStatus(
+        stage="settling",
+        forced=False,
+        since_s=0.0,
+        target_ts=0,
+        open_prewrites=0,
+        waits_for="",
+        left_s=None,
+        drainers=[],
+    )
+    conditions.observe(CloseSnapshot(8.0, at(9), 0, 0, {"d": BEHIND}))
+    assert conditions.waits_for == "the watermark, until everything stored is settled"
+    conditions = reading(9, {"d": BEHIND})
+    assert conditions.observe(CloseSnapshot(8.0, at(9), 3, 77, {"d": BEHIND})) == [DrawMark()]
+    facts = conditions.facts()
+    assert (facts.target_ts, facts.open_prewrites, facts.drainers) == (0, 3, [])
 
 
 def test_paused_and_dead_drainers_hold_the_pump_and_are_named() -> None:
@@ -254,4 +279,4 @@ def test_memory_of_paces_is_bounded() -> None:
     for second in range(1000):
         conditions.observe(CloseSnapshot(float(second), HIGH, 0, 0, {f"d{second}": BEHIND, "d": BEHIND}))
     assert len(conditions._paces) == 2
-    assert len(conditions._paces["d"].samples) <= 32
+    assert len(conditions._paces["d"].samples) == 31

@@ -314,6 +314,7 @@ def test_what_is_not_settled_and_what_reaches_the_watermark_stays_whatever_the_d
     assert len(chosen(policy, now_with(files))) == 4
     assert len(chosen(policy, now_with(files, settled_fid=2))) == 2
     assert len(chosen(policy, now_with(files, watermark=50 * MINUTE))) == 2
+    assert len(chosen(policy, now_with(files, watermark=50 * MINUTE + 1))) == 3
     assert all(
         one.ceiling < 31 * MINUTE for one in candidates(policy, now_with(files, watermark=31 * MINUTE))
     )
@@ -358,10 +359,28 @@ def test_an_unknown_registry_holds_everything_back_except_from_a_full_disk() -> 
     assert chosen(Policy(1.0, 1, 1 << 40), now) == [(0, PurgeReason.SPACE), (1, PurgeReason.SPACE)]
 
 
-def test_a_drainer_that_has_lost_already_holds_nothing() -> None:
-    files = closed(10, 30)
-    now = now_with(files, drainers=[drainer(20 * MINUTE)], gc_ts=25 * MINUTE)
-    assert chosen(Policy(3600.0), now) == [(0, PurgeReason.PURGED), (1, PurgeReason.AGE)]
+@pytest.mark.parametrize(
+    ("checkpoint", "lost"), [(0, False), (1, True), (25 * MINUTE - 1, True), (25 * MINUTE, False)]
+)
+def test_a_drainer_that_has_lost_already_holds_nothing(checkpoint: int, lost: bool) -> None:
+    now = now_with(closed(10, 30), drainers=[drainer(checkpoint)], gc_ts=25 * MINUTE)
+    assert chosen(Policy(3600.0), now) == [(0, PurgeReason.PURGED), (1, PurgeReason.AGE)][: 1 + lost]
+
+
+def test_what_goes_without_a_record_moves_no_purged_timestamp() -> None:
+    found = candidates(Policy(3600.0), now_with(closed(0)))
+    assert decide(found, [], 0) == PurgePlan(0, 0, FILE_BYTES, (PurgeReason.PURGED,))
+
+
+def test_a_walk_for_the_ends_of_what_goes_says_when_it_has_them_all() -> None:
+    going, middle, last = surveys_of(
+        log_of([(PREWRITE, 1, 0), (PREWRITE, 2, 0), (COMMIT, 1, 5), (PREWRITE, 6, 0), (COMMIT, 2, 7)], [2, 4])
+    )
+    assert going.min_ts == 1
+    assert [survey.entries for survey in (going, middle, last)] == [2, 2, 1]
+    straddlers = Straddlers()
+    straddlers.feed(going)
+    assert [straddlers.take(middle), straddlers.take(last)] == [False, True]
 
 
 def prospects(policy: Policy, now: Situation) -> dict[str, Outlook]:
@@ -373,7 +392,7 @@ def test_the_alarm_comes_before_the_loss_and_says_how_long_before() -> None:
     now_ts = 10 * 24 * HOUR
     seen = [
         drainer(now_ts, node_id="near", update_ts=now_ts),
-        drainer(now_ts - 5 * 24 * HOUR, node_id="slow", update_ts=now_ts),
+        drainer(now_ts - 7 * 24 * HOUR + 20 * HOUR, node_id="slow", update_ts=now_ts),
         drainer(now_ts - 7 * 24 * HOUR + 19 * HOUR, node_id="late", update_ts=now_ts),
         drainer(now_ts - 8 * 24 * HOUR, node_id="held", update_ts=now_ts),
         drainer(now_ts - 9 * 24 * HOUR, node_id="lost", alive=None, update_ts=0),
@@ -381,11 +400,9 @@ def test_the_alarm_comes_before_the_loss_and_says_how_long_before() -> None:
         drainer(0, node_id="new"),
     ]
     found = prospects(week, now_with([], now_ts=now_ts, drainers=seen, gc_ts=now_ts - 9 * 24 * HOUR + 1))
-    assert {
-        name: (round(one.left_s / 3600), one.alarm, one.lost, one.live) for name, one in found.items()
-    } == {
+    assert {name: (one.left_s / 3600, one.alarm, one.lost, one.live) for name, one in found.items()} == {
         "near": (168, False, False, True),
-        "slow": (48, False, False, True),
+        "slow": (20, False, False, True),
         "late": (19, True, False, True),
         "held": (0, True, False, True),
         "lost": (0, True, True, False),
@@ -406,18 +423,32 @@ def test_the_time_that_bytes_and_space_leave_is_reckoned_from_the_growth() -> No
         now_ts=100 * MINUTE,
         active_bytes=100,
         free_bytes=300,
-        drainers=[drainer(45 * MINUTE)],
+        drainers=[drainer(40 * MINUTE)],
     )
     by_bytes = prospects(Policy(1e6, bytes_max=600), now)["d"]
     assert (by_bytes.reason, round(by_bytes.left_s / 60)) == (PurgeReason.BYTES, 60)
     by_space = prospects(Policy(1e6, free_bytes_min=200), now)["d"]
     assert (by_space.reason, round(by_space.left_s / 60)) == (PurgeReason.SPACE, 60)
+    # The alarm is at half of what the newest record has: 60 minutes, 50, and 40 with nothing spare.
+    alarms = [
+        prospects(policy, replace(now, free_bytes=free, drainers=[drainer(minutes * MINUTE)]))["d"].alarm
+        for policy, free, minutes in itertools.product(
+            (Policy(1e6, bytes_max=600), Policy(1e6, free_bytes_min=200)), (300, 100), (20, 40, 60)
+        )
+    ]
+    assert alarms == [True, False, False] * 3 + [True, True, False]
     # What is said comes true: let it grow for as long, and the next file is the first that it needs.
     grown = replace(
         now, files=closed(20, 40, 60, 80, 100, 120, 140), now_ts=160 * MINUTE, free_bytes=0, drainers=[]
     )
     for policy in (Policy(1e6, bytes_max=600), Policy(1e6, free_bytes_min=200)):
         assert [fid for fid, _ in chosen(policy, grown)] == [0, 1]
+
+
+@pytest.mark.parametrize(("files", "now_ts"), [((), 60), ((20,), 60), ((20, 40), 20), ((20, 40), 10)])
+def test_without_growth_age_alone_is_reckoned(files: tuple[int, ...], now_ts: int) -> None:
+    now = now_with(closed(*files), now_ts=now_ts * MINUTE, drainers=[drainer(1)])
+    assert prospects(Policy(1e6, 1, 1), now)["d"].reason is PurgeReason.AGE
 
 
 def test_an_alarm_is_told_at_its_beginning_every_hour_and_at_its_end() -> None:
@@ -441,6 +472,7 @@ def test_memory_of_a_survey_is_what_reaches_beyond_the_file() -> None:
     survey.feed([LogRecord(COMMIT, 4, 5, START), LogRecord(PREWRITE, 400_000, 0, START)])
     survey.feed([LogRecord(PREWRITE, 39_000, 0, START), LogRecord(COMMIT, 39_000, 39_001, START)])  # repeated
     survey.feed([LogRecord(PREWRITE, 39_002, 0, START)])  # repeated behind its end
+    survey.feed([LogRecord(ROLLBACK, 0, 0, START)])  # of an old pump, without a timestamp
     survey.finish()
     assert survey.entries == 1
     assert (survey.min_ts, survey.max_ts) == (2, 400_000)

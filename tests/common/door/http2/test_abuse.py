@@ -140,6 +140,15 @@ def test_flood(name: str) -> None:
     door.check_empty()
 
 
+def test_to_give_up_a_call_after_a_second_costs_no_reset() -> None:
+    door = greeted(dataclasses.replace(CALM, resets_per_s=0.0))
+    for stream in range(1, 21, 2):
+        door.receive(opened(stream, "Park"))
+        door.now_s += 1.0
+        door.receive(rst(stream))
+    assert door.fault is None
+
+
 def test_finished_calls_give_resets_back() -> None:
     door = greeted(CALM)
     for number in range(0, 100, 2):

@@ -215,6 +215,8 @@ BREACHES = [
     Breach(
         "R6.4", "RST_STREAM of 5 octets", frame(RST_STREAM, 0, 1, bytes(5)), FRAME_SIZE_ERROR, before=OPEN
     ),
+    Breach("R6.4", "RST_STREAM on the last of all streams, idle", rst(MAX), PROTOCOL_ERROR, before=OPEN),
+    Breach("R5.1", "WINDOW_UPDATE on the last of all, idle", window(MAX, 1), PROTOCOL_ERROR, before=OPEN),
     Breach("R6.4", "RST_STREAM on an idle stream", rst(3), PROTOCOL_ERROR, before=OPEN),
     Breach("R6.5", "acknowledgement with payload", frame(SETTINGS, ACK, 0, bytes(6)), FRAME_SIZE_ERROR),
     Breach("R6.5", "length of 7", frame(SETTINGS, 0, 0, bytes(7)), FRAME_SIZE_ERROR),
@@ -371,6 +373,7 @@ def test_R3_4_our_settings_come_first_and_say_our_limits() -> None:
     first, second = frames_of(Peer(Limits()).greeting)
     assert dict(frames.read_settings(first.payload)) == {1: 4096, 3: 1024, 4: 32 << 10, 5: 16384, 6: 16384}
     assert (second.kind, second.stream, second.word) == (WINDOW_UPDATE, 0, (64 << 20) - 65535)
+    assert len(frames_of(Peer(Limits(connection_window_bytes=65535)).greeting)) == 1, "none of 0 (R6.9)"
 
 
 def test_R6_9_1_data_beyond_the_connection_window() -> None:

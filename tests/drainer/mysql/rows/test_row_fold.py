@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise, product
 
 import pytest
 
@@ -15,11 +15,13 @@ from drainer.mysql.rows.change import (
     PUT_INSERT,
     PUT_MOVED,
     PUT_UPDATE,
+    PUTS,
     REMOVE,
     REMOVE_OLD,
     ROW,
     SPLIT,
     Change,
+    Form,
     TableTarget,
 )
 from drainer.mysql.rows.row_fold import fold
@@ -66,10 +68,10 @@ def one_by_one(changes: list[Change], rows: dict[bytes, bytes]) -> dict[bytes, b
     return rows
 
 
-@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.parametrize("form", [Form.REPLACE, Form.UPSERT, Form.REWRITE])
 @pytest.mark.parametrize("present", [set(), {b"a"}, {b"a", b"b"}])
-def test_fold_equals_the_changes_one_by_one(present: set[bytes], unique: bool) -> None:
-    target = table(1, keyed=True, pinned=False, lanes=1, unique=unique)
+def test_fold_equals_the_changes_one_by_one(present: set[bytes], form: Form) -> None:
+    target = replace(table(1, keyed=True, pinned=False, lanes=1), form=form)
     count = 0
     for length in range(1, 6):
         for changes in sequences(target, present, length):
@@ -79,15 +81,17 @@ def test_fold_equals_the_changes_one_by_one(present: set[bytes], unique: bool) -
             for change in net.removals(replaying=False):
                 assert change[KEY] in before, "only rows that were there before the batch are removed"
                 del rows[change[KEY]]
-            written = set()
             writes = [*chain(*net.writes(replaying=False))]
             for change in writes:
-                if unique:
+                if form is Form.REWRITE:
                     assert change[KEY] not in rows, "an INSERT would collide"
+                if form is Form.UPSERT:
+                    stays = change[KEY] in present and not _came_back(changes, change[KEY])
+                    assert (change[KEY] in rows) == stays, "an update in place leaves what upstream lacks"
                 rows[change[KEY]] = image(change)
-                written.add(change[KEY])
             assert rows == one_by_one(changes, before)
-            assert len(written) == len(writes)
+            latest = {change[KEY]: change for change in changes}
+            assert writes == [one for one in changes if one is latest[one[KEY]] and one[OP] in PUTS]
             # A replay meets a downstream in any later state: removals come for every key that goes or moves.
             later = dict.fromkeys(KEYS, b"later")
             for change in net.removals(replaying=True):
@@ -108,6 +112,7 @@ def test_tables_are_folded_apart_and_keyless_changes_keep_their_order() -> None:
     first, second = fold(changes)
     assert first.table is keyless
     assert [change[OP] for change in first.ordered] == [APPEND, DROP_ONE, APPEND]
+    assert not first.last
     assert list(second.last) == [b"a"]
 
 
@@ -154,8 +159,35 @@ def test_a_row_of_a_gentle_table_stays_where_its_unique_values_do(same: bool, cu
 
 def _came_back(changes: list[Change], key: bytes) -> bool:
     ops = [change[OP] for change in changes if change[KEY] == key]
-    first = next(at for at, op in enumerate(ops) if op in (REMOVE, REMOVE_OLD))
-    return len(ops) > first + 1
+    return any(op in (REMOVE, REMOVE_OLD) for op in ops[:-1])
+
+
+class ValuePlan:
+    """The one further unique key is on what stands behind the sign of equality."""
+
+    def unique_values(self, image: str, row: bytes) -> bytes:
+        old, _, new = row.partition(b">")
+        return (old if image == "old" else new).partition(b"=")[2]
+
+
+def test_a_row_of_a_gentle_table_stays_if_its_values_are_the_same_or_in_a_cut_part_were_all_the_time() -> (
+    None
+):
+    target = replace(table(1, keyed=True, pinned=False, lanes=1, unique=True), gentle=True, sql=ValuePlan())
+    for length in range(2, 5):
+        for values in product(b"12", repeat=length):
+            rows = [b"a=%c>a=%c" % pair for pair in pairwise(values)]
+            (net,) = fold([(target, PUT_UPDATE, b"a", row, 4) for row in rows])
+            for cut, stays in ((False, values[0] == values[-1]), (True, len(set(values)) == 1)):
+                assert (not net.removals(replaying=False, cut=cut)) == stays
+                assert [*map(len, net.writes(replaying=False, cut=cut))] == [not stays, stays]
+
+
+def test_a_row_that_two_tables_upstream_had_is_written_anew() -> None:
+    """One of them deletes it; nothing says which values the other one's had."""
+    target = replace(table(1, keyed=True, pinned=False, lanes=1, unique=True), gentle=True, sql=ValuePlan())
+    (net,) = fold([(target, REMOVE, b"a", b"a=1", 0), (target, PUT_UPDATE, b"a", b"a=2>a=1", 4)])
+    assert len(net.removals(replaying=False)) == 1
 
 
 def test_a_row_that_takes_the_place_of_another_is_told() -> None:
