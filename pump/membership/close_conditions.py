@@ -238,7 +238,7 @@ class CloseConditions:
 
     @property
     def blockers(self) -> list[Blocker]:
-        """Drainers that have not reached the target, as soon as there is one: those that do not move first, then the slowest."""
+        """Drainers that have not reached the target: those that do not move first, then the slowest."""
         blockers: list[Blocker] = []
         for node_id, reader in self._readers.items():
             if reader.checkpoint >= self._target:
