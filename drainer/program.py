@@ -116,9 +116,8 @@ class Process:
             settings.heartbeat_interval_s,
             self._clock,
             lease_s=lease_s(settings.heartbeat_interval_s),
+            on_left=self._know_left,
         )
-        entry = (await self._starting.wait_for(nodes.view)).drainers.get(settings.name)
-        self._stored_ts = entry.status.max_commit_ts if entry else 0
         await self._operating.take_name(
             nodes, self._heartbeat, functools.partial(builder_of(settings).rehearse, settings, upstream)
         )
@@ -194,6 +193,11 @@ class Process:
 
     def _unbroken(self) -> int | None:
         return self._heartbeat.unbroken
+
+    def _know_left(self, left: NodeStatus) -> None:
+        """As of now, however long this process stood by: pumps take a drainer whose checkpoint is lower than
+        what they have purged for lost, and keep nothing for it."""
+        self._stored_ts = left.max_commit_ts
 
     def _entry(self) -> NodeStatus:
         settings = self._settings

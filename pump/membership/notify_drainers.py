@@ -75,6 +75,7 @@ class Notices:
         self._tls = tls
         self._waits = waits
         self._calls: dict[str, asyncio.Task[None]] = {}
+        self._hosts: dict[str, str] = {}
         self._failures: dict[str, BinlogError] = {}  # the last one of each that was not reached
         self._skipped: set[str] = set()
 
@@ -127,6 +128,9 @@ class Notices:
                 self._skip(node_id, f"it cannot be called and has not beaten for {SILENT_MAX_S:g} s")
             elif node_id not in self._calls and node_id not in self._skipped:
                 self._call(node_id, entry)
+            elif self._has_moved(node_id, entry):
+                self._calls[node_id].cancel()
+                self._call(node_id, entry)
         waiting = [node_id for node_id, call in self._calls.items() if not call.done()]
         for call in self._calls.values():
             if call.done():
@@ -136,7 +140,14 @@ class Notices:
             self._waits("waits for drainers to confirm this pump: " + ", ".join(reasons))
         return bool(waiting)
 
+    def _has_moved(self, node_id: str, entry: NodeEntry) -> bool:
+        """Whether one that has not confirmed is elsewhere by now: it was started again, or its standby took
+        over."""
+        call = self._calls.get(node_id)
+        return call is not None and not call.done() and self._hosts[node_id] != entry.status.host
+
     def _call(self, node_id: str, entry: NodeEntry) -> None:
+        self._hosts[node_id] = entry.status.host
         self._calls[node_id] = asyncio.get_running_loop().create_task(
             self._notify(node_id, entry.status.host), name=f"notify {node_id}"
         )

@@ -69,6 +69,8 @@ async def scene(
 async def test_one_takes_over_from_the_other(scene: Scene) -> None:
     """First, second and so on stop gracefully, are frozen, killed, paused. The fixture counts the rows."""
     looking = asyncio.create_task(snapshots(scene))
+    positions: list[int] = []
+    watching = asyncio.create_task(watch(scene, positions))
     await check_standby(scene)
     await after_a_graceful_stop(scene)
     scene.start_drainer("third", "-standby", f"--trace={scene.directory / 'drainer.trace'}")
@@ -85,9 +87,22 @@ async def test_one_takes_over_from_the_other(scene: Scene) -> None:
         assert not looking.done(), looking.exception()
         await asyncio.sleep(0.02)
     looking.cancel()
+    watching.cancel()
+    assert positions[0] < positions[-1]
+    assert positions == sorted(positions), "pumps take a drainer that is below what they purged for lost"
     await scene.until_rows(scene.written + 5)
     for ts, rows in scene.seen:
         assert rows == bisect.bisect_right(scene.commits, ts), "a snapshot of what was committed up to there"
+
+
+async def watch(scene: Scene, positions: list[int]) -> None:
+    """Each checkpoint that the entry has had."""
+    nodes = await connect_registry(scene.endpoint)
+    try:
+        async for view in nodes.watch():
+            positions += [view.drainers["pair"].status.max_commit_ts]
+    finally:
+        await nodes.close()
 
 
 async def snapshots(scene: Scene) -> None:

@@ -240,6 +240,9 @@ class DrainerWorld(World):
         if report.differences:
             self.breaks(f"downstream differs: {report.differences[0]}")
 
+    def _applied(self) -> dict[str, Ts]:
+        return {"drainer": self._checkpoint()}
+
     def _checkpoint(self) -> Ts:
         (rows,) = self.downstream.admin.rows_if_there(b"SELECT checkpoint FROM tidb_binlog.drainer_state")
         return max((Checkpoint.from_json(text).commit_ts for (text,) in rows if text), default=0)

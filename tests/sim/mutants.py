@@ -114,6 +114,18 @@ MUTANTS: Final = {
         "after a start, memory claims commits above the watermark that were settled before",
         DRAINER,
     ),
+    "purge-goes-by-the-fastest-reader": Mutant(
+        "pump.retention.policy",
+        "        return min((entry.checkpoint - MARGIN_TS for entry in holding), default=TS_MAX)",
+        "        return max((entry.checkpoint - MARGIN_TS for entry in holding), default=TS_MAX)",
+        "retention waits for the fastest reader alone",
+    ),
+    "purge-forgets-the-files": Mutant(
+        "pump.log.value_log",
+        "            self._directory.remove(segment.name_of(fid))\n",
+        "",
+        "purged files stay on the disk",
+    ),
     "doubt-is-applied-again": Mutant(
         "drainer.sink.mysql.lane",
         "if work.in_doubt and self._table",

@@ -124,6 +124,10 @@ class PumpNode(Node):
         self._directory = directory / name
         self._options = options
 
+    @property
+    def log_files(self) -> list[str]:
+        return [name for name in self.disk.files() if name.endswith(".vlog")]
+
     def _new_life(self, skew_s: float) -> Life:
         self.closes = False
         if self.disk.frozen:

@@ -10,7 +10,7 @@ import itertools
 import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +27,7 @@ from pump.pull import puller
 from pump.storage import accepted_losses, data_dir, missing_prewrite
 from pump.write import disk_guard
 from tests.crash.faults import disk
+from tests.sim import retention
 from tests.sim.downstream import Downstream
 from tests.sim.etcd import EtcdStore, SimEndpoint
 from tests.sim.level import Database, Level
@@ -63,6 +64,7 @@ class Ports:
         self.alive: set[str] = set()  # processes, as identities name them
         self.slow: set[str] = set()  # hosts whose disks are
         self.lives = itertools.count(1)
+        self.removed: Callable[[str, bytes], None] = lambda host, data: None
 
     def enter(
         self, loop: SimLoop, network: Network, store: EtcdStore, downstream: Downstream | None = None
@@ -92,6 +94,13 @@ class _Calls:
 
     def fsync(self, descriptor: int) -> None:
         self._sync("fsync", descriptor)
+
+    def unlink(self, path: str) -> None:
+        life = LIFE.get()
+        found = life.disk.files().get(os.path.basename(path)) if life.disk is not None else None
+        (life.disk or os).unlink(path)
+        if found is not None and path.endswith(".vlog"):
+            PORTS.removed(life.host, bytes(found.data))
 
     def _sync(self, name: str, descriptor: int) -> None:
         life = LIFE.get()
@@ -180,6 +189,7 @@ def install() -> None:
     named_reader.serve = _serve  # type: ignore[assignment]
     named_reader.own_address = lambda towards: LIFE.get().host  # type: ignore[assignment]
     puller._addresses = lambda hosts: Counter(host.rpartition(":")[0] for host in hosts)
+    retention.hasten()
     _install_drainer()
     daemon.SIGNALS = ()  # type: ignore[misc]
     daemon.settle = lambda: None

@@ -2,7 +2,8 @@
 
 Holds   a transaction that etcd says is committed comes to every reader, whatever died, and none else does;
         each comes once, in the order of commit_ts, and what was committed before a later one came has come
-        before it; healed, all has arrived in `CONVERGES_S`, and transactions of programs that live commit
+        before it; healed, all has arrived in `CONVERGES_S`, and transactions of programs that live commit.
+        A reader that was away for long may be told that something is purged, and takes a new snapshot
 
 Tests  tests/sim/test_worlds.py
 """
@@ -13,7 +14,7 @@ import asyncio
 import contextlib
 import enum
 import itertools
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +27,8 @@ from tests.sim.life import Life
 from tests.sim.node import ETCD, die, in_life, new_life
 from tests.sim.world import CONVERGES_S, World
 from tidb_binlog.errors import BinlogError
-from tidb_binlog.upstream.standalone.layout import TXN, decode_entry
-from tidb_binlog.upstream_port import Committed
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream.standalone.layout import TXN
 
 TABLES: Final = ("shop.orders", "shop.items")
 
@@ -58,17 +59,20 @@ class Reader:
     name: str
     life: Life | None = None
     position: int = 0
+    done: int = 0
+    may_lose: bool = False  # it was away, and something went that it has not done
     has: dict[int, list[int]] = field(default_factory=dict)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ReadersWorld(World):
+    live_s = 20.0
+
     def __init__(self, seed: int, directory: Path, say: Callable[[str], None] | None = None) -> None:
         super().__init__(seed, directory, say)
         self.readers = [Reader("reader-1"), Reader("reader-2")]
         self.txns: dict[int, Txn] = {}
         self.committed: list[int] = []  # commit_ts of what etcd says is, ascending
-        self.store.on_put = self._decided
         self._numbers = itertools.count(1)
 
     def _lives(self) -> list[Life | None]:
@@ -103,13 +107,20 @@ class ReadersWorld(World):
         await die(life)
         self.committed.clear()  # DDL that changes nothing comes to nobody
 
-    def _decided(self, key: bytes, value: bytes) -> None:
-        """Transactions that etcd has decided: what is true, whatever their programs know."""
-        if key.startswith(TXN) and isinstance(entry := decode_entry(key, value), Committed):
-            at = bisect_left(self.committed, entry.commit_ts)
-            if self.committed[at : at + 1] != [entry.commit_ts]:
-                self.committed.insert(at, entry.commit_ts)
-                self.counts["committed"] += 1
+    def _put(self, key: bytes, value: bytes) -> None:
+        known = len(self.commits)
+        super()._put(key, value)
+        if len(self.commits) > known:
+            insort(self.committed, self.commits[int(key[len(TXN) :])])
+            self.counts["committed"] += 1
+
+    def _applied(self) -> dict[str, Ts]:
+        return {reader.name: reader.done for reader in self.readers}
+
+    def _lost(self, host: str, name: str, commit_ts: Ts) -> None:
+        super()._lost(host, name, commit_ts)
+        for reader in self.readers:
+            reader.may_lose |= reader.name == name
 
     # -- who uses it -----------------------------------------------------------------------------------
 
@@ -154,6 +165,8 @@ class ReadersWorld(World):
         self.trace(number, record.end.value, record.commit_ts)
 
     def _start_reader(self, reader: Reader) -> None:
+        if reader.life is not None and reader.life.alive:
+            return
         reader.life = new_life(reader.name)
         read = self._checked(self._read(reader))
         self.loop.create_task(read, context=in_life(reader.life))
@@ -161,6 +174,7 @@ class ReadersWorld(World):
     async def _read(self, reader: Reader) -> None:
         while True:
             try:
+                reader.done = reader.position
                 start: int | str = reader.position or "oldest"
                 async with drainer.subscribe(
                     ETCD,
@@ -172,19 +186,34 @@ class ReadersWorld(World):
                     reader.begun.set()
                     async for change in stream:
                         self._came(reader, change)
-                        if self.rng.random() < 0.5:
+                        if self.rng.random() < 0.5 or self.healed_s:
+                            reader.done = change.commit_ts
                             await stream.done(change)
             except BinlogError as error:
                 self.trace(reader.name, "opens anew", type(error).__name__, error.message)
-                if isinstance(error, drainer.BinlogsLost | drainer.OutOfOrder):
+                if isinstance(error, drainer.BinlogsLost) and reader.may_lose:
+                    if error.lowest:  # who opens anew is told by all Pumps
+                        self._take_snapshot(reader, error.lowest)
+                elif isinstance(error, drainer.BinlogsLost | drainer.OutOfOrder):
                     self.breaks(f"{reader.name} was told: {error}")
             await asyncio.sleep(0.5)
+
+    def _take_snapshot(self, reader: Reader, ts: Ts) -> None:
+        """The tables as they were then, all rows of which are there."""
+        if ts <= reader.position:
+            self.breaks(f"{reader.name} at {reader.position} is told to begin after {ts}")
+        self.counts["snapshots"] += 1
+        reader.position, reader.may_lose = ts, False
+        for commit_ts in self.committed[: bisect_right(self.committed, ts)]:
+            reader.has.setdefault(commit_ts, [])
 
     def _came(self, reader: Reader, change: drainer.Transaction | drainer.Ddl) -> None:
         """Rows and position in one step."""
         commit_ts = change.commit_ts
         if commit_ts <= reader.position:
             self.breaks(f"{reader.name} was given {commit_ts} behind its position {reader.position}")
+        if reader.position == 0 and reader.may_lose:  # nothing was done, and it asked for what there is
+            self._take_snapshot(reader, commit_ts - 1)
         after = bisect_right(self.committed, reader.position)
         missing = self.committed[after : bisect_left(self.committed, commit_ts)]
         if missing:
@@ -212,12 +241,15 @@ class ReadersWorld(World):
     def _readers(self) -> list[str]:
         return [reader.name for reader in self.readers]
 
-    async def _kill_reader(self) -> None:
+    async def _kill_reader(self) -> bool:
         reader = self.rng.choice(self.readers)
         assert reader.life is not None
+        if not reader.life.alive:
+            return False
         self.trace(reader.name, "is killed")
         await die(reader.life)
-        self._start_reader(reader)
+        self.loop.call_later(self.rng.choice((0.0, 0.0, 5.0, 40.0)), self._start_reader, reader)
+        return True
 
     async def _kill_app(self) -> None:
         host = self.rng.choice(list(self.apps))
@@ -231,6 +263,8 @@ class ReadersWorld(World):
     # -- the end ---------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
+        for reader in self.readers:
+            self._start_reader(reader)
         await asyncio.sleep(5.0)
         for life in self.apps.values():
             await die(life)
@@ -244,11 +278,12 @@ class ReadersWorld(World):
                 break
         else:
             for reader in self.readers:
-                missing = sorted(set(self.committed) - set(reader.has))
-                self.breaks(f"{reader.name} still has no {missing[:5]} of {len(missing)}")
+                if missing := sorted(set(self.committed) - set(reader.has)):
+                    self.breaks(f"{reader.name} still has no {missing[:5]} of {len(missing)}")
         one, other = self.readers
-        if one.has != other.has:
+        if any(other.has[ts] not in ([], numbers) for ts, numbers in one.has.items() if numbers):
             self.breaks("two readers have different histories")
+        await self._purged()
 
 
 class _GivesUp(Exception):

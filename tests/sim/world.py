@@ -2,7 +2,8 @@
 
 Runs    Pumps as their program puts them together, and what the kind adds, for `FAULTS_S` seconds with
         faults, then healed
-Holds   no node ends by an error; one that is told to stop does
+Holds   no node ends by an error; one that is told to stop does; in every second world Pumps purge what every
+        reader has done, all of it in the end, and nothing else
 Out     `Broken` names the promise; a seed repeats it to the byte
 
 Tests  tests/sim/test_worlds.py
@@ -21,14 +22,20 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
+from tests.sim import retention
 from tests.sim.downstream import Downstream
 from tests.sim.etcd import HOST, EtcdStore
 from tests.sim.life import LIFE, Life
 from tests.sim.network import Network, SimHttp
 from tests.sim.node import Node, PumpNode, die
 from tests.sim.ports import PORTS
+from tests.sim.retention import Purges
 from tests.sim.scheduling import SimLoop
+from tidb_binlog.binlog import PREWRITE
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream.standalone.layout import TXN, decode_entry
+from tidb_binlog.upstream_port import Committed
 
 FAULTS_S: Final = 40.0
 CONVERGES_S: Final = 120.0
@@ -41,6 +48,9 @@ class Broken(AssertionError):
 class World:
     """One seed. `say` gets what happens, line by line."""
 
+    live_s = 120.0
+    """A reader that shows itself less often may lose what it has not done."""
+
     def __init__(self, seed: int, directory: Path, say: Callable[[str], None] | None = None) -> None:
         self.rng = random.Random(seed)
         self.loop = SimLoop(self.rng)
@@ -51,6 +61,11 @@ class World:
         self.network.slow_share = self.rng.choice((0.005, 0.05, 0.2))
         self.network.slow_s = self.rng.choice((0.3, 3.0))
         self.store = EtcdStore(self.network)
+        self.store.on_put = self._put
+        self.purges = Purges(self.live_s)
+        self.purging = self.rng.random() < 0.5
+        self.commits: dict[Ts, Ts] = {}  # by start_ts, of what etcd says is committed
+        self._gone: dict[Ts, str] = {}  # prewrites that were purged undecided, and by whom
         self.downstream: Downstream | None = None
         self.pumps: dict[str, PumpNode] = {}
         self.apps: dict[str, Life] = {}
@@ -69,6 +84,7 @@ class World:
     def run(self) -> None:
         """Raises `Broken`."""
         PORTS.enter(self.loop, self.network, self.store, self.downstream)
+        PORTS.removed = self._removed
         logged = _Logged(self.trace)
         gc.collect()
         gc.disable()  # when it comes is a matter of addresses, and it ends generators
@@ -133,9 +149,9 @@ class World:
             name,
             self.directory,
             heartbeat_interval_s=self.rng.choice((0.5, 2.0)),
-            segment_bytes=self.rng.choice((4096, 1 << 20)),
             index_queue_bytes=self.rng.choice((1024, 1 << 20)),
             recent_bytes=self.rng.choice((2048, 1 << 20)),
+            **retention.options(self.rng, purges=self.purging),
         )
         self.pumps[name] = pump
         await pump.start()
@@ -147,6 +163,47 @@ class World:
             self.trace("a program ends", type(error).__name__, error.message)
         except Exception as error:
             self.breaks(f"a program got {error!r}")
+
+    # -- what is looked at -----------------------------------------------------------------------------
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        """What is true, whatever programs know: what etcd has decided, and who has shown itself."""
+        self.purges.shown(key, self.loop.time())
+        if key.startswith(TXN) and isinstance(entry := decode_entry(key, value), Committed):
+            start_ts = int(key[len(TXN) :])
+            if start_ts in self._gone:
+                self.breaks(f"{self._gone[start_ts]} purged the prewrite {start_ts} before it committed")
+            self.commits[start_ts] = entry.commit_ts
+
+    def _removed(self, host: str, data: bytes) -> None:
+        """A Pump's log file."""
+        self.counts["files purged"] += 1
+        done = self._applied()
+        for record in retention.records(data):
+            commit_ts = self.commits.get(record.start_ts, 0)
+            if commit_ts == 0 and record.tp == PREWRITE:
+                self._gone[record.start_ts] = host
+            for name, done_ts in done.items():
+                if commit_ts > done_ts:
+                    self._lost(host, name, commit_ts)
+
+    def _lost(self, host: str, name: str, commit_ts: Ts) -> None:
+        if self.purges.protects(name, self.loop.time()):
+            self.breaks(f"{host} purged {commit_ts}, which {name} has not done")
+
+    def _applied(self) -> dict[str, Ts]:
+        """Up to where each reader has done everything."""
+        raise NotImplementedError
+
+    async def _purged(self) -> None:
+        """What every reader has done goes: the newest file of each Pump is left."""
+        end_s = self.loop.time() + CONVERGES_S
+        while any(len(pump.log_files) > 1 for pump in self._up() if self.purging):
+            if self.loop.time() > end_s:
+                left = {pump.name: pump.log_files for pump in self._up()}
+                self.breaks(f"what every reader has done is not purged: {left}")
+                return
+            await asyncio.sleep(1.0)
 
     # -- what goes wrong -------------------------------------------------------------------------------
 

@@ -54,8 +54,10 @@ class Heartbeat:
         *,
         lease_s: int | None = None,
         position_is_news: bool = True,
+        on_left: Callable[[NodeStatus], None] = lambda _: None,
     ) -> None:
-        """`position_is_news`: an entry of which nothing but the position has changed is written at once."""
+        """`position_is_news`: an entry of which nothing but the position has changed is written at once.
+        `on_left` gets what an earlier life left, before `register` writes over it."""
         assert interval_s > 0
         self._registry = registry
         self._kind = kind
@@ -69,6 +71,7 @@ class Heartbeat:
         self._told: NodeStatus | None = None  # the last entry that was written
         self._untold = 0  # beats since
         self._position_is_news = position_is_news
+        self._on_left = on_left
         self._announcement: Announcement | None = None
         self._broken_since_s: float | None = None
         self._left = False
@@ -83,8 +86,8 @@ class Heartbeat:
         """The state that the entry shows (or will, once the registry answers)."""
         return self._state
 
-    async def register(self, state: str) -> NodeStatus | None:
-        """Announce this process and write the first entry; returns what an earlier life left.
+    async def register(self, state: str) -> None:
+        """Announce this process and write the first entry.
 
         Raises `Conflict` if another living process has this node id, `ConfigError` for an impossible id,
         `Unavailable`.
@@ -97,6 +100,8 @@ class Heartbeat:
             if entry is not None and rival.may_live(entry, self._status()):
                 await rival.check_gone(self._registry, self._kind, entry)
             self._revision = entry.mod_revision if entry else 0
+            if entry is not None:
+                self._on_left(entry.status)
             self._state = state
             await self._write()
             self._extended(asked_s)
@@ -105,7 +110,6 @@ class Heartbeat:
                 await self._announcement.withdraw()
             self._announcement = None
             raise
-        return entry.status if entry else None
 
     @property
     def unbroken(self) -> int | None:

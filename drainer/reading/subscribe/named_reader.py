@@ -88,7 +88,15 @@ class NamedReader:
         self._clock = clock
         self._host = ""  # where pumps reach this reader, from `listen` on
         self._state = NodeState(name, node.ONLINE)
-        self._heartbeat = Heartbeat(registry, DRAINERS, self._entry, BEAT_S, clock, lease_s=lease_s(BEAT_S))
+        self._heartbeat = Heartbeat(
+            registry,
+            DRAINERS,
+            self._entry,
+            BEAT_S,
+            clock,
+            lease_s=lease_s(BEAT_S),
+            on_left=self._know_left,
+        )
         self._registered = False  # the entry is ours, and `close` has to leave it
         # From `register` on: until the stream begins its program reads a schema, or starts Spark, which may
         # take longer than a lease.
@@ -197,23 +205,22 @@ class NamedReader:
             self.name, self._host, self._state.state, self.stored_ts, self._now_ts(), label=node.READER
         )
 
+    def _know_left(self, left: NodeStatus) -> None:
+        self._left_ts = left.max_commit_ts if left.is_reader else 0
+
     async def register(self) -> None:
         """Raises `NameTaken`, `ConfigError` for an impossible name, `Unavailable`."""
         entry = (await self._registry.view()).drainers.get(self.name)
-        if entry is not None:
-            if not entry.status.is_reader and entry.status.state != node.OFFLINE:
-                raise NameTaken(
-                    f"{self.name} is a Drainer's node id", hint="give this reader another name"
-                ) from None
-            self._left_ts = entry.status.max_commit_ts if entry.status.is_reader else 0
+        if entry is not None and not entry.status.is_reader and entry.status.state != node.OFFLINE:
+            raise NameTaken(
+                f"{self.name} is a Drainer's node id", hint="give this reader another name"
+            ) from None
         try:
-            left = await self._heartbeat.register(node.ONLINE)
+            await self._heartbeat.register(node.ONLINE)
         except Conflict as error:
             raise _taken(self.name, error) from None
         self._registered = True
         self._beating = asyncio.create_task(self._heartbeat.run(), name="reader heartbeat")
-        if left is not None and left.is_reader:  # an earlier process may have moved it until it was gone
-            self._left_ts = max(self._left_ts, left.max_commit_ts)
 
     async def _store_moves(self) -> None:
         while True:

@@ -55,7 +55,7 @@ async def entry_of(registry: EtcdRegistry, node_id: str = "p") -> NodeStatus:
 async def test_register_beat_leave(registry: EtcdRegistry) -> None:
     node = Node()
     heartbeat = beat_of(registry, node)
-    assert await heartbeat.register(ONLINE) is None
+    await heartbeat.register(ONLINE)
     first = await entry_of(registry)
     assert (first.state, heartbeat.state) == (ONLINE, ONLINE)
     assert await heartbeat.beat()
@@ -128,12 +128,18 @@ async def test_after_an_outage_the_entry_is_written_at_once(
     await heartbeat.leave(OFFLINE)
 
 
-async def test_start_wins_over_leftovers_and_tells_them(registry: EtcdRegistry) -> None:
-    left = NodeStatus("p", "old:1", PAUSED, 99, 99)
+async def test_start_wins_over_leftovers_and_knows_them_before(registry: EtcdRegistry) -> None:
+    left, node = NodeStatus("p", "old:1", PAUSED, 99, 99), Node()
     await registry.put(PUMPS, left, None)
-    heartbeat = beat_of(registry, Node())
-    assert await heartbeat.register(ONLINE) == left
-    assert (await entry_of(registry)).host == "h:1"
+
+    def go_on(found: NodeStatus) -> None:
+        assert found == left
+        node.max_commit_ts = found.max_commit_ts
+
+    heartbeat = Heartbeat(registry, PUMPS, node.status, 0.05, SystemClock(), on_left=go_on)
+    await heartbeat.register(ONLINE)
+    first = await entry_of(registry)
+    assert (first.host, first.max_commit_ts) == ("h:1", 100), "no entry in between was lower"
     await heartbeat.leave(PAUSED)
 
 
@@ -185,7 +191,7 @@ async def test_an_entry_that_cannot_be_read_is_written_over(registry: EtcdRegist
     heartbeat = beat_of(registry, Node())
     try:
         await client.put(status_key(PUMPS, "p"), b"{")
-        assert await heartbeat.register(ONLINE) is None
+        await heartbeat.register(ONLINE)
         assert (await entry_of(registry)).state == ONLINE
         await client.put(status_key(PUMPS, "p"), b"what")
         assert await heartbeat.beat()

@@ -9,7 +9,9 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -28,7 +30,14 @@ from tidb_binlog import rpc, tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
-from tidb_binlog.cluster.registry import DRAINERS, NodeEntry, alive_key, status_key
+from tidb_binlog.cluster.registry import (
+    DRAINERS,
+    ClusterView,
+    NodeEntry,
+    Registry,
+    alive_key,
+    status_key,
+)
 from tidb_binlog.errors import ConfigError, PortTaken, Unavailable
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
@@ -193,15 +202,15 @@ async def test_names_and_addresses_that_cannot_be(begin: Begin) -> None:
     assert (await entry(shown, "behind")).status.host == "reader.example:7000"
 
 
+class Oracle:
+    async def timestamp(self) -> tso.Ts:
+        return NOW_TS
+
+
 async def test_pumps_notify_it_and_wait_until_the_stream_knows_them(begin: Begin) -> None:
     life = await begin()
     knows = asyncio.Event()
     view = await life.registry.view()
-
-    class Oracle:
-        async def timestamp(self) -> tso.Ts:
-            return NOW_TS
-
     said: list[str] = []
     notices = Notices(life.registry, Oracle(), None, said.append)
     joining = asyncio.create_task(notices.until_confirmed())
@@ -217,6 +226,34 @@ async def test_pumps_notify_it_and_wait_until_the_stream_knows_them(begin: Begin
     assert knows.is_set()
     assert said[-1] == ""
     assert list(view.drainers) == ["index"]
+
+
+async def test_a_pump_that_joins_follows_it_to_another_address(
+    begin: Begin, free_port: Callable[[], int]
+) -> None:
+    """Whoever was killed and is back has a lease, and another port: the first one answers nobody any more."""
+    life = await begin()
+    failing = asyncio.Event()
+    gone = NodeStatus("index", f"127.0.0.1:{free_port()}", node.ONLINE, 0, NOW_TS)
+
+    class Moving:
+        async def view(self) -> ClusterView:
+            view = await life.registry.view()
+            if not failing.is_set():
+                view.drainers["index"] = replace(view.drainers["index"], status=gone)
+            return view
+
+    def said(line: str) -> None:
+        if gone.host in line:
+            failing.set()
+
+    async def notify() -> None:
+        """The stream knows it."""
+
+    life.reader.begin(100, notify)
+    async with asyncio.timeout(30):
+        await Notices(cast("Registry", Moving()), Oracle(), None, said).until_confirmed()
+    assert failing.is_set()
 
 
 async def test_over_tls_only_the_cluster_gets_in(begin: Begin, tmp_path: Path) -> None:
