@@ -10,14 +10,17 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
+from tests.benchmarks.calibration import calibrator
 from tests.benchmarks.catalog import BENCHMARKS
-from tests.benchmarks.door.peer import pd_of
-from tests.benchmarks.report import Result, print_table, to_json
+from tests.benchmarks.peer.programs import PROGRAMS, missing
+from tests.benchmarks.report import Calibration, Result, print_report, to_json
 from tests.benchmarks.settings import Settings
 from tidb_binlog.errors import BinlogError
 
@@ -41,8 +44,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--peer",
         type=Path,
-        metavar="PATH",
-        help="program of a Go pump, pd-server beside it: door.write.unary.* measure it in turns with ours",
+        metavar="DIR",
+        help=f"Go's programs, as far as they are there ({', '.join(PROGRAMS)}): measured in turns with ours",
     )
     chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.names if name not in BENCHMARKS]
@@ -54,10 +57,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("--backlog must be above zero")
     if chosen.recording is not None and not chosen.recording.is_dir():
         parser.error(f"--recording: {chosen.recording} is not a directory")
-    if chosen.peer is not None:
-        for program in (chosen.peer, pd_of(chosen.peer)):
-            if not os.access(program, os.X_OK) or not program.is_file():
-                parser.error(f"--peer: {program} is not a program")
+    if chosen.peer is not None and len(missing(chosen.peer)) == len(PROGRAMS):
+        parser.error(f"--peer: {chosen.peer} has none of {', '.join(PROGRAMS)}")
     return chosen
 
 
@@ -71,12 +72,15 @@ def recording(chosen: Path | None) -> Path | None:
     return RECORDING if RECORDING.is_dir() else None
 
 
-def run_all(names: list[str], settings: Settings) -> tuple[list[Result], int]:
+def run_all(
+    names: list[str], settings: Settings, calibrate: Callable[[], Calibration]
+) -> tuple[list[Result], int]:
     """Results of those that ran, and how many failed."""
     results: list[Result] = []
     failed = 0
     for name in names:
         began_s = time.monotonic()
+        calibration = calibrate()
         try:
             found = BENCHMARKS[name](settings)
         except Exception as error:
@@ -87,7 +91,7 @@ def run_all(names: list[str], settings: Settings) -> tuple[list[Result], int]:
             continue
         group = found if isinstance(found, list) else [found]
         assert all(one.name == name or one.name.startswith(f"{name}.") for one in group)
-        results.extend(group)
+        results.extend(replace(one, calibration=calibration) for one in group)
         print(f"{name}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
     return results, failed
 
@@ -100,8 +104,11 @@ def main() -> int:
         backlog_bytes=int(chosen.backlog * (1 << 30)),
         peer=chosen.peer,
     )
+    for name in missing(chosen.peer) if chosen.peer else ():
+        print(f"{chosen.peer} has no {name}: what it would be measured by is left out", file=sys.stderr)
     try:
-        results, failed = run_all(chosen.names or list(BENCHMARKS), settings)
+        with calibrator() as calibrate:
+            results, failed = run_all(chosen.names or list(BENCHMARKS), settings, calibrate)
     except KeyboardInterrupt:
         return 130
     text = to_json(results)
@@ -110,7 +117,7 @@ def main() -> int:
     if chosen.output == "json":
         print(text, end="")
     else:
-        print_table(results, Console())
+        print_report(results, Console())
     return 1 if failed else 0
 
 

@@ -95,8 +95,6 @@ async def _measured(scenario: Scenario, s3_port: int) -> Result:
         value=changes / seconds,
         unit="changes/s",
         cpu_us_per_unit=remote,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=max(peak for _, _, peak in there),
         compared_to=f"CPU of an archive on disk, {local:.1f} us a change; at most {LIMIT:.2f} of it is asked",
         ratio=remote / local,

@@ -117,6 +117,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "demo.first_row": demo.run,
     "tail.start": tail.run,
     "imports": imports.run,
+    "binlogctl": imports.binlogctl,
     "door.write.unary.1": door_write.write_1,
     "door.write.unary.8": door_write.write_8,
     "door.write.unary.64": door_write.write_64,

@@ -94,7 +94,6 @@ def run(settings: Settings) -> Result:
         name="verify.hold",
         value=p50,
         unit="ms",
-        cpu_us_per_unit=None,
         p50_ms=p50,
         p99_ms=p99,
         peak_rss_mib=peak,

@@ -72,8 +72,6 @@ async def measure() -> Result:
         value=rate,
         unit="rows/s",
         cpu_us_per_unit=client,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=max(one.peak_rss_mib for one in ours),
         compared_to=f"LOAD DATA, {limit:,.0f}/s, {limit_us:.1f} us of MariaDB",
         ratio=rate / limit,

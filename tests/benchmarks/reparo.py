@@ -2,7 +2,7 @@
 
 A rate is row changes by the time from exec to exit. It is compared with the replay of `binlog-spark` without
 Spark's tasks, which folds a range before it writes, of the same archive into the same server in the same run,
-in turns. The tables are compared with what they must be after every round of both.
+in turns, and so with Go's command. The tables are compared with what they must be after every round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target, connect
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
-from tests.benchmarks.report import Result
+from tests.benchmarks.peer.programs import REPARO, program
+from tests.benchmarks.report import Result, Theirs
 from tests.benchmarks.settings import Settings
 from tests.benchmarks.spark.replay import cpu_below
 from tests.benchmarks.spark.rows import WORKLOADS, Rows, write
@@ -30,7 +31,7 @@ from tidb_binlog.errors import DownstreamError
 
 ROWS: Final = 100_000
 ROUNDS: Final = 3
-GO_REPARO: Final = "Go reparo: 20,000/s"
+OURS: Final = [sys.executable, "-m", "drainer.reparo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,44 +49,46 @@ def run(settings: Settings) -> Result:
         server.start(directory / "db")
         try:
             target = Target(server.host, server.port, server.user, server.password, server.socket)
-            command = _command(directory, archive, target)
-            ours, theirs = [], []
+            arguments = _arguments(directory, archive, target)
+            go = program(settings.peer, REPARO)
+            ours, replays, peers = [], [], []
             for _ in range(ROUNDS):
-                ours.append(_measured(rows, target, lambda: _reparo(command)))
-                theirs.append(_measured(rows, target, lambda: _replay(archive, target)))
+                ours.append(_measured(rows, target, lambda: _reparo(OURS, arguments)))
+                replays.append(_measured(rows, target, lambda: _replay(archive, target)))
+                if go:
+                    peers.append(_measured(rows, target, lambda: _reparo([str(go)], arguments)))
         finally:
             server.stop()
-    rate, other = (rows.changes / median(one.seconds for one in rounds) for rounds in (ours, theirs))
+    rate, other = (rows.changes / median(one.seconds for one in rounds) for rounds in (ours, replays))
     client, server_cpu = (median(getattr(one, name) for one in ours) for name in ("client_us", "server_us"))
-    other_cpu = median(one.client_us for one in theirs)
+    other_cpu = median(one.client_us for one in replays)
     return Result(
         name="reparo.sysbench",
         value=rate,
         unit="changes/s",
         cpu_us_per_unit=client,
-        p50_ms=None,
-        p99_ms=None,
-        peak_rss_mib=None,
         compared_to=f"replay without Spark, {other:,.0f}/s, {other_cpu:.1f} us",
         ratio=rate / other,
         note=(
             f"{rows.changes:,} row changes, from exec to exit in"
             f" {', '.join(f'{one.seconds:.1f} s' for one in ours)};"
-            f" MariaDB {server_cpu:.1f} us a change; {GO_REPARO}; contents verified"
+            f" MariaDB {server_cpu:.1f} us a change; contents verified"
         ),
+        theirs=Theirs.of([rows.changes / one.seconds for one in peers], [one.client_us for one in peers]),
     )
 
 
-def _command(directory: Path, archive: Path, target: Target) -> list[str]:
+def _arguments(directory: Path, archive: Path, target: Target) -> list[str]:
     file = directory / "reparo.toml"
     file.write_text(
-        f'data-dir = "{archive}"\ndest-type = "mysql"\n[dest-db]\n'
-        f'user = "{target.user}"\npassword = "{target.password}"\nsocket = "{target.socket}"\n'
+        f'data-dir = "{archive}"\ndest-type = "mysql"\n[dest-db]\nhost = "{target.host}"\n'
+        f'port = {target.port}\nuser = "{target.user}"\npassword = "{target.password}"\n'
     )
-    return [sys.executable, "-m", "drainer.reparo", "-config", str(file), "-L", "error"]
+    return ["-config", str(file), "-L", "error"]
 
 
-def _reparo(command: list[str]) -> None:
+def _reparo(program: list[str], arguments: list[str]) -> None:
+    command = [*program, *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -14,10 +14,36 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.measure import percentile
+
 NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """Milliseconds of three fixed pieces of work just before a benchmark, each the median of some."""
+
+    python_ms: float
+    mariadb_ms: float
+    fdatasync_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """What Go's program did in the same run, in turns with ours: in units of `Result.value`, and its CPU."""
+
+    value: float
+    cpu_us_per_unit: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float], cpu_us: Sequence[float] = ()) -> Theirs | None:
+        """Medians of rounds; None where there were none."""
+        if not values:
+            return None
+        return cls(percentile(values, 0.5), percentile(cpu_us, 0.5) if cpu_us else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """One benchmark. CPU is that of the server under test, peak memory its VmHWM.
 
@@ -27,13 +53,15 @@ class Result:
     name: str
     value: float
     unit: str
-    cpu_us_per_unit: float | None
-    p50_ms: float | None
-    p99_ms: float | None
-    peak_rss_mib: float | None
+    cpu_us_per_unit: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    peak_rss_mib: float | None = None
     compared_to: str
     ratio: float
     note: str = ""
+    theirs: Theirs | None = None
+    calibration: Calibration | None = None
 
 
 FIELDS = tuple(field.name for field in fields(Result))
@@ -59,9 +87,12 @@ def _cells(result: Result) -> tuple[str, ...]:
 
 def plain_table(results: Sequence[Result]) -> str:
     """Columns of text; the notes below."""
-    rows = [_HEADINGS, *map(_cells, results)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    left = {0, 2, len(_HEADINGS) - 1}
+    lines = _columns([_HEADINGS, *map(_cells, results)], {0, 2, len(_HEADINGS) - 1})
+    return "\n".join([*lines, *_notes(results)])
+
+
+def _columns(rows: Sequence[tuple[str, ...]], left: set[int]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = [
@@ -69,11 +100,48 @@ def plain_table(results: Sequence[Result]) -> str:
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
-    return "\n".join([*lines, *_notes(results)])
+    return lines
+
+
+def peer_table(results: Sequence[Result]) -> str:
+    """Ours, theirs, limit, of what was measured in turns with Go's programs; each ratio is ours by theirs."""
+    rows = [
+        ("benchmark", "unit", "ours", "theirs", "ratio", "CPU us", "theirs", "ratio", "to limit", "limit")
+    ]
+    for one in results:
+        if one.theirs is None:
+            continue
+        ours, other = one.cpu_us_per_unit, one.theirs.cpu_us_per_unit
+        cpu = number(ours / other) if ours is not None and other else NONE
+        rate = (number(one.value), number(one.theirs.value), number(one.value / one.theirs.value))
+        costs = (number(ours), number(other), cpu)
+        rows.append((one.name, one.unit, *rate, *costs, number(one.ratio), one.compared_to))
+    return "\n".join(_columns(rows, {0, 1, len(rows[0]) - 1}))
+
+
+def calibration_line(results: Sequence[Result]) -> str:
+    """From the least to the most of a run."""
+    taken = [asdict(one.calibration) for one in results if one.calibration is not None]
+    if not taken:
+        return ""
+    ranges = {name: [one[name] for one in taken] for name in taken[0]}
+    told = (
+        f"{name.removesuffix('_ms')} {number(min(found))}-{number(max(found))} ms"
+        for name, found in ranges.items()
+    )
+    return f"calibration: {', '.join(told)}"
 
 
 def _notes(results: Sequence[Result]) -> list[str]:
     return [f"{result.name}: {result.note}" for result in results if result.note]
+
+
+def print_report(results: Sequence[Result], console: Console) -> None:
+    """The table, then the three of ours, theirs, limit where Go's programs were measured."""
+    print_table(results, console)
+    more = [calibration_line(results), peer_table(results) if any(one.theirs for one in results) else ""]
+    for text in filter(None, more):
+        console.out(text, highlight=False)
 
 
 def print_table(results: Sequence[Result], console: Console) -> None:

@@ -79,7 +79,6 @@ def run(settings: Settings) -> Result:
         cpu_us_per_unit=best,
         p50_ms=percentile(decode, 0.5) / 1000,
         p99_ms=percentile(decode, 0.99) / 1000,
-        peak_rss_mib=None,
         compared_to=f"json.loads of the same row, {best_loads:.2f} us",
         ratio=best / best_loads,
         note=f"best of {len(decode)} rounds of {ROWS} rows; p50 and p99 are those of the rounds",

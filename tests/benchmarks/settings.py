@@ -15,8 +15,8 @@ from tidb_binlog.clock import SystemClock
 class Settings:
     """`seconds`: how long a benchmark measures, set-up apart; `recording`: of `drain.sysbench`.
 
-    `backlog_bytes`: what `drain.memory` stores before the drainer starts; `peer`: a Go pump's program, which
-    `door.write.unary.*` measure in turns with ours.
+    `backlog_bytes`: what `drain.memory` stores before the drainer starts; `peer`: directory of Go's programs,
+    to be measured in turns with ours.
     """
 
     seconds: float = 6.0

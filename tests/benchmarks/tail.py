@@ -79,7 +79,6 @@ def run(settings: Settings) -> Result:
         cpu_us_per_unit=cpu_s * 1e6,
         p50_ms=value * 1e3,
         p99_ms=max(lines) * 1e3,
-        peak_rss_mib=None,
         compared_to=f"its imports alone, {alone_s:.2f} s",
         ratio=value / alone_s,
         note=f"from exec to the first line, {ROUNDS} runs, at most {LIMIT_S:g} s wanted; CPU of a whole run",

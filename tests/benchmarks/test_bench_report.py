@@ -17,7 +17,18 @@ from tests.benchmarks import __main__ as command
 from tests.benchmarks.catalog import BENCHMARKS
 from tests.benchmarks.drainer import ready_made, sysbench_like, workloads
 from tests.benchmarks.measure import peak_rss_mib, percentile
-from tests.benchmarks.report import Result, number, plain_table, print_table, to_json
+from tests.benchmarks.peer.programs import missing
+from tests.benchmarks.report import (
+    Calibration,
+    Result,
+    Theirs,
+    number,
+    peer_table,
+    plain_table,
+    print_report,
+    print_table,
+    to_json,
+)
 from tests.benchmarks.settings import Settings
 from tidb_binlog import binlog
 
@@ -70,7 +81,16 @@ PROMISED_KEYS = [
     "compared_to",
     "ratio",
 ]
-RESULT = Result("a.b", 31234.5, "changes/s", 8.25, None, None, 92.7, "the limit, 60,000/s", 0.52, "a note")
+RESULT = Result(
+    name="a.b",
+    value=31234.5,
+    unit="changes/s",
+    cpu_us_per_unit=8.25,
+    peak_rss_mib=92.7,
+    compared_to="the limit, 60,000/s",
+    ratio=0.52,
+    note="a note",
+)
 
 
 def test_every_promised_benchmark_exists() -> None:
@@ -137,17 +157,39 @@ def test_an_unknown_name_is_refused_with_the_known_ones(capsys: pytest.CaptureFi
     assert "there are rowcodec.decode, " in capsys.readouterr().err
 
 
-def test_a_peer_is_a_program_with_its_pd_beside_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pump, pd = tmp_path / "go-pump", tmp_path / "pd-server"
-    for missing in (pump, pd):
-        with pytest.raises(SystemExit) as raised:
-            command.parse(["--peer", str(pump)])
-        assert raised.value.code == 2
-        assert f"--peer: {missing} is not a program" in capsys.readouterr().err
-        missing.touch(0o755)
-    assert command.parse(["--peer", str(pump)]).peer == pump
+def test_a_peer_is_a_directory_with_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--peer", str(tmp_path)]
+    (tmp_path / "pump").write_text("no program")
+    with pytest.raises(SystemExit) as raised:
+        command.parse(arguments)
+    assert raised.value.code == 2
+    assert f"--peer: {tmp_path} has none of pump, drainer, reparo, binlogctl" in capsys.readouterr().err
+    (tmp_path / "reparo").touch(0o755)
+    assert command.parse(arguments).peer == tmp_path
+    assert missing(tmp_path) == ["pump", "drainer", "binlogctl"]
+
+
+def test_ours_theirs_and_limit_of_what_was_measured_in_turns() -> None:
+    beside = replace(RESULT, name="beside", theirs=Theirs(15617.25, 16.5))
+    rate_only = replace(RESULT, name="rate.only", theirs=Theirs(62469.0))
+    heading, first, second = peer_table([RESULT, beside, rate_only]).split("\n")
+    assert " ".join(heading.split()) == "benchmark unit ours theirs ratio CPU us theirs ratio to limit limit"
+    ours = ["changes/s", "31,234"]
+    limit = ["0.52", "the", "limit,", "60,000/s"]
+    assert first.split() == ["beside", *ours, "15,617", "2", "8.25", "16.5", "0.5", *limit]
+    assert second.split() == ["rate.only", *ours, "62,469", "0.5", "8.25", "-", "-", *limit]
+
+
+def test_the_report_ends_with_theirs_only_where_there_is_one() -> None:
+    for theirs, lines in ((None, 5), (Theirs(1.0), 8)):
+        out = io.StringIO()
+        taken = Calibration(10.0, 2.0, 0.125)
+        result = replace(RESULT, theirs=theirs, calibration=taken)
+        slower = replace(result, calibration=replace(taken, python_ms=20.0), note="")
+        print_report([result, slower], Console(file=out, width=200))
+        text = out.getvalue().rstrip().split("\n")
+        assert "calibration: python 10-20 ms, mariadb 2-2 ms, fdatasync 0.125-0.125 ms" in text
+        assert len(text) == lines
 
 
 def test_a_failed_benchmark_is_named_and_does_not_stop_the_others(
@@ -159,8 +201,9 @@ def test_a_failed_benchmark_is_named_and_does_not_stop_the_others(
     monkeypatch.setitem(BENCHMARKS, "a.fails", fails)
     other = replace(RESULT, name="a.b.more")
     monkeypatch.setitem(BENCHMARKS, "a.b", lambda _: [RESULT, other])
-    results, failed = command.run_all(["a.fails", "a.b"], Settings())
-    assert (results, failed) == ([RESULT, other], 1)
+    taken = Calibration(10.0, 2.0, 0.1)
+    results, failed = command.run_all(["a.fails", "a.b"], Settings(), lambda: taken)
+    assert (results, failed) == ([replace(one, calibration=taken) for one in (RESULT, other)], 1)
     assert "a.fails: no disk" in capsys.readouterr().err
 
 

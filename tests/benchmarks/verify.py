@@ -70,9 +70,6 @@ def run(settings: Settings) -> Result:
         value=rate,
         unit="rows/s",
         cpu_us_per_unit=client_us,
-        p50_ms=None,
-        p99_ms=None,
-        peak_rss_mib=None,
         compared_to=f"the servers alone, {limit:,.0f}/s",
         ratio=rate / limit,
         note=(

@@ -94,7 +94,6 @@ def run(settings: Settings) -> Result:
         name="lag.verify",
         value=beside,
         unit="ms",
-        cpu_us_per_unit=None,
         p50_ms=percentile(lags.with_ms, 0.5),
         p99_ms=beside,
         peak_rss_mib=lags.peak_rss_mib,

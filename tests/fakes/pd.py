@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +107,7 @@ class FakeMember:
             ),
         }
         service = rpc.Service("pdpb.PD", unary=unary, bidi_streams={"Tso": self._tso})
-        self._server = await rpc.serve([service], HOST, self.port, tls=self._pd.tls)
+        self._server = await rpc.serve([*self._pd.before, service], HOST, self.port, tls=self._pd.tls)
 
     async def stop(self) -> None:
         """Its port refuses connections until `start`."""
@@ -269,16 +269,27 @@ class FakeMember:
 class FakePd:
     """The members of one cluster. Construct through `start`; `close` at the end."""
 
-    def __init__(self, cluster: FakeCluster, tls: TlsConfig | None) -> None:
+    def __init__(
+        self, cluster: FakeCluster, tls: TlsConfig | None, before: Sequence[rpc.Service] = ()
+    ) -> None:
         self.cluster = cluster
+        self.before = before
         self.tls = tls
         self.down_peers: set[int] = set()
         self.members: list[FakeMember] = []
 
     @classmethod
-    async def start(cls, cluster: FakeCluster, *, members: int = 1, tls: TlsConfig | None = None) -> FakePd:
-        """`members` servers named pd-1, pd-2, …; the first leads."""
-        pd = cls(cluster, tls)
+    async def start(
+        cls,
+        cluster: FakeCluster,
+        *,
+        members: int = 1,
+        tls: TlsConfig | None = None,
+        before: Sequence[rpc.Service] = (),
+    ) -> FakePd:
+        """`members` servers named pd-1, pd-2, …; the first leads. `before`: what they serve besides, or in
+        another way."""
+        pd = cls(cluster, tls, before)
         cluster.members = [Member(f"pd-{number}", 10 + number) for number in range(1, members + 1)]
         cluster.leader = cluster.members[0]
         try:

@@ -68,7 +68,6 @@ async def measure(name: str, in_flight: int, settings: Settings) -> Result:
         cpu_us_per_unit=cost["batched"],
         p50_ms=median([one["p50_ms"] for one in batched]),
         p99_ms=median([one["p99_ms"] for one in batched]),
-        peak_rss_mib=None,
         compared_to=f"CPU of a bare grpc.aio stub, {cost['bare']:.0f} us",
         ratio=cost["batched"] / cost["bare"],
         note=(
@@ -101,10 +100,8 @@ async def measure_failover() -> Result:
         name="pumpclient.failover",
         value=max(longest),
         unit="ms",
-        cpu_us_per_unit=None,
         p50_ms=median([one["p50_ms"] for one in seen]),
         p99_ms=median([one["p99_ms"] for one in seen]),
-        peak_rss_mib=None,
         compared_to="300 ms",
         ratio=max(longest) / 300,
         note=(

@@ -65,8 +65,6 @@ def _result(name: str, ours: Crowd, other: Crowd) -> Result:
         value=ours.grown_mib,
         unit="MiB",
         cpu_us_per_unit=ours.cpu_s / CONNECTIONS * 1e6,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=ours.peak_mib,
         compared_to=f"grpcio's server, {other.grown_mib:.1f} MiB",
         ratio=ours.grown_mib / other.grown_mib,

@@ -91,7 +91,6 @@ def _result(way: str, ours: Transfer, other: Transfer) -> Result:
         value=MESSAGE_MIB / ours.seconds,
         unit="MiB/s",
         cpu_us_per_unit=ours.cpu_s / MESSAGE_MIB * 1e6,
-        p50_ms=None,
         p99_ms=ours.polite_p99_s * 1000,
         peak_rss_mib=ours.peak_mib,
         compared_to=f"CPU of grpcio's server, {other_cpu_s:.1f} s a GiB",

@@ -36,16 +36,15 @@ POLL_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Pump:
-    """`first_ts`: what its cluster's clock has not passed."""
+    """A running one."""
 
     process: Process
     address: str
     tls: bool
-    first_ts: int = FIRST_TS
 
     def round(self, cluster_id: int, number: int, in_flight: int, seconds: float) -> Round:
         """`number` has to be another one each time: timestamps must not come again."""
-        first_ts = self.first_ts + number * TS_A_ROUND
+        first_ts = FIRST_TS + number * TS_A_ROUND
         tls = ("--tls", *TLS_FILES) if self.tls else ()
         options = ("--in-flight", in_flight, "--seconds", seconds, *tls)
         return load_round(

@@ -53,8 +53,6 @@ def _measure(name: str, tls: bool, settings: Settings) -> Result:
         value=median([one.mb_per_s for one in ours]),
         unit="MB/s",
         cpu_us_per_unit=cost,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=rss,
         compared_to=f"CPU of a message with grpcio's server, {other_cost:.0f} us",
         ratio=cost / other_cost,

@@ -2,7 +2,7 @@
 
 The client is `h2_load` on one connection, so that what differs is the server. Pumps of their own, without a
 cluster around them: etcd and nothing else. With a Go pump at hand (`--peer`) that one is measured in turns in
-place of grpcio's server, under a PD of its own.
+place of grpcio's server.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from tests.benchmarks.door.children import Round, median_round
-from tests.benchmarks.door.peer import PEER, peer_pump
-from tests.benchmarks.door.pumps import PAYLOAD_BYTES, Pump, cluster
+from tests.benchmarks.door.pumps import PAYLOAD_BYTES, Pump, cluster, until_ready
 from tests.benchmarks.door.server import DOOR, GRPCIO
 from tests.benchmarks.measure import peak_rss_mib
-from tests.benchmarks.report import Result
+from tests.benchmarks.peer.programs import PUMP, programs
+from tests.benchmarks.report import Result, Theirs
 from tests.benchmarks.settings import Settings
 
 ROUNDS: Final = 3
 TURNS: Final = 5
 """Of two pumps: what else the machine does is in single ones, and the median leaves it out."""
+PEER: Final = "Go"
 COMPARED: Final = {GRPCIO: "grpcio's server", PEER: "the Go pump"}
-PEER_US: Final = {1: 172.6, 8: 62.0, 64: 33.7, 256: 26.3}
-"""CPU of the Go pump for a write, by calls in flight: same load, same machine, another day."""
 
 
 async def measure(name: str, in_flight: int, settings: Settings) -> Result:
@@ -34,16 +33,20 @@ async def measure(name: str, in_flight: int, settings: Settings) -> Result:
     theirs: list[Round] = []
     async with AsyncExitStack() as stack:
         pumps, cluster_id = await stack.enter_async_context(cluster(tls=False))
-        ours_is: tuple[Pump, int] = await pumps.start(DOOR), cluster_id
-        if settings.peer is None:
-            other_name, other_is = GRPCIO, (await pumps.start(GRPCIO), cluster_id)
+        ours_is = await pumps.start(DOOR)
+        go = stack.enter_context(programs(settings, PUMP, pumps.supervisor, pumps.endpoint))
+        if go is not None:
+            node = go.pump()
+            node.process.start()
+            await until_ready(node.process, node.address)
+            other_name, other_is = PEER, Pump(node.process, node.address, tls=False)
         else:
-            other_name, other_is = PEER, await stack.enter_async_context(peer_pump(settings.peer))
+            other_name, other_is = GRPCIO, await pumps.start(GRPCIO)
         for number in range(TURNS):
-            for (pump, its_cluster), rounds in ((ours_is, ours), (other_is, theirs)):
-                rounds.append(await asyncio.to_thread(pump.round, its_cluster, number, in_flight, seconds))
-        rss, other_rss = (peak_rss_mib(pump.process.pid) for pump, _ in (ours_is, other_is))
-    middle, other = median_round(ours), median_round(theirs)
+            for pump, rounds in ((ours_is, ours), (other_is, theirs)):
+                rounds.append(await asyncio.to_thread(pump.round, cluster_id, number, in_flight, seconds))
+        rss, other_rss = (peak_rss_mib(pump.process.pid) for pump in (ours_is, other_is))
+    middle, other, is_peer = median_round(ours), median_round(theirs), other_name == PEER
     return Result(
         name=name,
         value=middle.requests_per_s,
@@ -59,8 +62,8 @@ async def measure(name: str, in_flight: int, settings: Settings) -> Result:
             f" rounds in turns (us: {_costs(ours)}; {other_name} {_costs(theirs)}); {other_name}"
             f" {other.requests_per_s:,.0f}/s, p50 {other.p50_ms:.2g} ms, p99 {other.p99_ms:.2g} ms,"
             f" {other_rss:.0f} MiB; client {middle.client_cpu_us:.1f} us of CPU a call"
-        )
-        + ("" if settings.peer else f"; the Go pump on this load {PEER_US[in_flight]} us, another day"),
+        ),
+        theirs=Theirs(other.requests_per_s, other.cpu_us) if is_peer else None,
     )
 
 

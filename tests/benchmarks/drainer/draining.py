@@ -2,7 +2,7 @@
 
 A rate is row changes by the time from before the first applied row to the last one, DDL in between included.
 It is compared with the drainer's own statements, ready-made, sent to the same MariaDB in the same run, in
-turns. Contents are verified after every round of both.
+turns; and so with Go's drainer, which reads the same pump. Contents are verified after every round of each.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,8 +28,9 @@ from tests.benchmarks.drainer.ready_made import Plan, Sent
 from tests.benchmarks.drainer.stored import fill
 from tests.benchmarks.drainer.workloads import Backlog
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
-from tests.benchmarks.report import Result
-from tests.benchmarks.settings import private_cluster
+from tests.benchmarks.peer.programs import DRAINER, programs
+from tests.benchmarks.report import Result, Theirs
+from tests.benchmarks.settings import Settings, private_cluster
 from tidb_binlog.errors import DownstreamError, Unavailable
 
 ROUNDS: Final = 3
@@ -38,6 +39,24 @@ SAMPLE_S: Final = 0.005
 STATUS_S: Final = 0.1
 LANES: Final = f"SELECT applied_ts FROM {DEFAULT_SCHEMA}.lanes WHERE lane < {SIDE_LANES} ORDER BY lane"
 DEADLINE_S: Final = 60.0
+PEER_DEADLINE_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a drainer's progress is seen. `done`: what its status page calls what it has applied."""
+
+    sql: str
+    done: str
+
+
+OURS: Final = Progress(LANES, "AppliedTS")
+PEER: Final = Progress(
+    "SELECT SUM(ROWS_CHANGED) FROM information_schema.TABLE_STATISTICS"
+    f" WHERE TABLE_SCHEMA NOT IN ('{DEFAULT_SCHEMA}', 'mysql') HAVING SUM(ROWS_CHANGED) > 0",
+    "LastTS",
+)
+"""It has no position that moves with each transaction: the server counts its row changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +94,17 @@ def reset(server: MariaDbServer, scenario: Scenario) -> None:
         connection.close()
 
 
+def count_changes(server: MariaDbServer, *, counted: bool) -> None:
+    """The server counts changes of each table from now on, or no more: it costs a little."""
+    connection = server.open()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET GLOBAL userstat = {int(counted)}")
+            cursor.execute("FLUSH TABLE_STATISTICS")
+    finally:
+        connection.close()
+
+
 def verify(server: MariaDbServer, scenario: Scenario) -> None:
     """Raises `DownstreamError` if a table differs from what it must be."""
     connection = server.open()
@@ -92,8 +122,14 @@ class Observer:
     """Looks at the lanes' rows in MariaDB, which costs the drainer nothing; its status page says the end."""
 
     def __init__(
-        self, node: Node, pids: tuple[int, int, int], server: MariaDbServer, deadline_s: float
+        self,
+        node: Node,
+        pids: tuple[int, int, int],
+        server: MariaDbServer,
+        deadline_s: float,
+        progress: Progress = OURS,
     ) -> None:
+        self._progress = progress
         self._node = node
         self._pids = pids
         self._deadline_s = deadline_s
@@ -124,14 +160,14 @@ class Observer:
     def _lanes(self) -> tuple[int, ...]:
         try:
             with self._connection.cursor() as cursor:
-                cursor.execute(LANES)
+                cursor.execute(self._progress.sql)
                 return tuple(int(row[0]) for row in cursor.fetchall())
         except SessionError:  # the table is not there yet
             return ()
 
     def _is_done(self, last_ts: int) -> bool:
         try:
-            return int(self._page.document().get("AppliedTS", 0)) >= last_ts
+            return int(self._page.document().get(self._progress.done, 0)) >= last_ts
         except Unavailable:  # it starts
             if not self._node.process.is_running:
                 raise self._node.process.death() from None
@@ -152,9 +188,10 @@ def first_behind(samples: list[Sample], commit_ts: int) -> Sample:
 
 @dataclass(slots=True)
 class Rounds:
-    """What was measured of one way to drain; of the limit for `sent`."""
+    """What was measured of one way to drain, and of Go's; of the limit for `sent`."""
 
     drained: list[Drained] = field(default_factory=list)
+    theirs: list[Drained] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     limit_cpu_s: list[float] = field(default_factory=list)
 
@@ -195,14 +232,16 @@ class Bench:
         await asyncio.to_thread(node.process.stop)
         return node
 
-    async def drain(self, node: Node) -> Drained:
+    async def drain(self, node: Node, progress: Progress = OURS) -> Drained:
         server = self.cluster.mariadb
         reset(server, self.scenario)
+        count_changes(server, counted=progress is PEER)
         assert server.process is not None
         began_s = time.monotonic()
         node.process.start()
         pids = (node.process.pid, self.cluster.pumps[0].process.pid, server.process.pid)
-        observer = Observer(node, pids, server, self._deadline_s)
+        deadline_s = self._deadline_s if progress is OURS else PEER_DEADLINE_S
+        observer = Observer(node, pids, server, deadline_s, progress)
         try:
             samples = await asyncio.to_thread(observer.run, self._last_ts)
         finally:
@@ -210,17 +249,26 @@ class Bench:
         peaks = peak_rss_mib(pids[0]), peak_rss_mib(pids[1])
         await asyncio.to_thread(node.process.stop)
         await asyncio.to_thread(verify, server, self.scenario)
-        return self._evaluate(samples, began_s, *peaks)
+        return self._evaluate(samples, began_s, progress, *peaks)
 
-    def _evaluate(self, samples: list[Sample], began_s: float, peak: float, pump_peak: float) -> Drained:
+    def _evaluate(
+        self, samples: list[Sample], began_s: float, progress: Progress, peak: float, pump_peak: float
+    ) -> Drained:
         stretches = self.plan.with_rows
-        begin = last_before(samples, stretches[0].first_ts)
-        last = last_before(samples, stretches[-1].first_ts)
-        first_row_s = first_behind(samples, stretches[0].first_ts).at_s - began_s
+        first, later = (stretches[at].first_ts if progress is OURS else 1 for at in (0, -1))
+        begin, last = last_before(samples, first), last_before(samples, later)
+        first_row_s = first_behind(samples, first).at_s - began_s
         # Lanes stand still from the moment when everything was applied.
         end = next(sample for sample in samples if sample.lanes == samples[-1].lanes)
         cpu = tuple(after - before for before, after in zip(begin.cpu_s, end.cpu_s, strict=True))
         return Drained(end.at_s - begin.at_s, end.at_s - last.at_s, first_row_s, cpu, peak, pump_peak)
+
+    @contextmanager
+    def peer(self, settings: Settings, syncer: str = "") -> Iterator[Node | None]:
+        """Go's drainer into the same MariaDB, not running; None where it is not to be measured."""
+        cluster = self.cluster
+        with programs(settings, DRAINER, cluster.supervisor, cluster.etcd_endpoint) as go:
+            yield None if go is None else go.mysql_drainer(cluster.mariadb, syncer)
 
     def limit(self, rounds: Rounds) -> None:
         server = self.cluster.mariadb
@@ -250,14 +298,19 @@ async def filled(
         yield bench
 
 
-async def measured(scenario: Scenario, *, durable: bool = False, rounds: int = ROUNDS) -> tuple[Plan, Rounds]:
-    """Rounds of draining and of the limit, in turns."""
+async def measured(
+    scenario: Scenario, settings: Settings, *, durable: bool = False, rounds: int = ROUNDS
+) -> tuple[Plan, Rounds]:
+    """Rounds of draining, of the limit, and of Go's drainer, in turns."""
     found = Rounds()
     async with filled(scenario, durable=durable) as bench:
         node = await bench.drainer()
-        for _ in range(rounds):
-            found.drained.append(await bench.drain(node))
-            await asyncio.to_thread(bench.limit, found)
+        with bench.peer(settings) as peer:
+            for _ in range(rounds):
+                found.drained.append(await bench.drain(node))
+                await asyncio.to_thread(bench.limit, found)
+                if peer is not None:
+                    found.theirs.append(await bench.drain(peer, PEER))
         return bench.plan, found
 
 
@@ -267,6 +320,12 @@ def costs(plan: Plan, found: Rounds) -> tuple[float, float, float]:
         percentile([drained.cpu_s[at] for drained in found.drained], 0.5) / plan.rows * 1e6 for at in range(3)
     )
     return one, two, three
+
+
+def of_peer(rows: int, found: Rounds) -> Theirs | None:
+    """Its rate, and CPU of a row change."""
+    costs_us = [one.cpu_s[0] / rows * 1e6 for one in found.theirs]
+    return Theirs.of([rows / one.seconds for one in found.theirs], costs_us)
 
 
 def result(name: str, what: str, plan: Plan, found: Rounds) -> Result:
@@ -284,8 +343,6 @@ def result(name: str, what: str, plan: Plan, found: Rounds) -> Result:
         value=rate,
         unit="changes/s",
         cpu_us_per_unit=drainer,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=found.peak_rss_mib,
         compared_to=f"the same statements ready-made, {limit:,.0f}/s",
         ratio=rate / limit,
@@ -296,6 +353,7 @@ def result(name: str, what: str, plan: Plan, found: Rounds) -> Result:
             f" {limited_by(plan, found)}; peak MiB: drainer {found.peak_rss_mib:.0f},"
             f" pump {pump_peak:.0f}; contents verified"
         ),
+        theirs=of_peer(rows, found),
     )
 
 

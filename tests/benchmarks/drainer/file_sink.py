@@ -1,8 +1,8 @@
 """`file.sysbench`, `file.inserts`: a pump full of binlogs, a drainer that starts, an archive that is empty.
 
 A rate is row changes by the time from the archive's first byte to its last one. Rounds take turns with the
-ready-made bytes of the same archive, written and synced as often, which is the limit of the disk. The archive
-is read again and folded by key after every round, and compared with the final contents.
+ready-made bytes of the same archive, written and synced as often, which is the limit of the disk, and with
+Go's drainer. The archive is read again and folded by key after every round, and compared then.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from binlog_playground.cluster.cluster import Cluster, Node
 from binlog_playground.replay import Replay
 from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
+from tests.benchmarks.drainer.draining import OURS, PEER
 from tests.benchmarks.drainer.stored import fill
 from tests.benchmarks.drainer.sysbench import workload
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
-from tests.benchmarks.report import Result
+from tests.benchmarks.peer.programs import DRAINER, programs
+from tests.benchmarks.report import Result, Theirs
 from tests.benchmarks.settings import Settings, private_cluster
 from tidb_binlog.errors import DownstreamError, Unavailable
 from tidb_binlog.record import decode_file
@@ -102,7 +104,7 @@ class Bench:
     def __init__(self, cluster: Cluster, scenario: Scenario) -> None:
         self._cluster = cluster
         self._scenario = scenario
-        self._directory = cluster.directory / "archive"
+        self.directory = cluster.directory / "archive"
 
     async def fill(self) -> None:
         cluster, scenario = self._cluster, self._scenario
@@ -116,32 +118,35 @@ class Bench:
         self._node = await cluster.start_archiver("archive")
         await asyncio.to_thread(self._node.process.stop)
 
-    async def archive(self) -> Archived:
-        shutil.rmtree(self._directory)
-        node = self._node
+    async def archive(self, peer: Node | None = None) -> Archived:
+        shutil.rmtree(self.directory)
+        node = peer or self._node
+        if peer is not None:  # its savepoint says that all is there
+            shutil.rmtree(self._cluster.directory / peer.name, ignore_errors=True)
         node.process.start()
         pids = node.process.pid, self._cluster.pumps[0].process.pid
         seconds, drainer_s, pump_s = await asyncio.to_thread(self._observe, node, pids)
         peak = peak_rss_mib(pids[0])
         await asyncio.to_thread(node.process.stop)
-        tables, rows = await asyncio.to_thread(replayed, self._directory)
+        tables, rows = await asyncio.to_thread(replayed, self.directory)
         verify(tables, self._scenario.checksums)
-        size = sum(path.stat().st_size for path in segments(self._directory))
+        size = sum(path.stat().st_size for path in segments(self.directory))
         return Archived(seconds, drainer_s, pump_s, peak, rows, size)
 
     def _observe(self, node: Node, pids: tuple[int, int]) -> tuple[float, float, float]:
         """Seconds, CPU of drainer and pump, from the last look at an empty archive to the whole one."""
+        applied = (OURS if node is self._node else PEER).done
         page = StatusPage(node.status_url)
         end_s = time.monotonic() + DEADLINE_S
         samples: list[tuple[int, float, float, float]] = []
         next_status_s = 0.0
         while True:
-            size = sum(path.stat().st_size for path in segments(self._directory))
+            size = sum(path.stat().st_size for path in segments(self.directory))
             samples.append((size, time.monotonic(), cpu_s(pids[0]), cpu_s(pids[1])))
             now_s = samples[-1][1]
             if size and now_s > next_status_s:
                 next_status_s = now_s + STATUS_S
-                if int(page.document().get("AppliedTS", 0)) >= self._scenario.last_commit_ts:
+                if int(page.document().get(applied, 0)) >= self._scenario.last_commit_ts:
                     break
             if now_s > end_s:
                 raise Unavailable("the archive is not whole in time", hint=node.process.tail(2))
@@ -153,8 +158,8 @@ class Bench:
 
     def limit(self) -> float:
         """Seconds to write the same bytes, synced every MiB."""
-        data = b"".join(path.read_bytes() for path in segments(self._directory))
-        path = self._directory / "limit"
+        data = b"".join(path.read_bytes() for path in segments(self.directory))
+        path = self.directory / "limit"
         started_s = time.monotonic()
         with path.open("wb", buffering=0) as file:
             for at in range(0, len(data), SYNC_BYTES):
@@ -165,15 +170,21 @@ class Bench:
         return seconds
 
 
-async def measured(name: str, what: str, scenario: Scenario) -> Result:
+async def measured(name: str, what: str, scenario: Scenario, settings: Settings) -> Result:
     found: list[Archived] = []
+    peers: list[Archived] = []
     limits: list[float] = []
     async with private_cluster() as cluster:
         bench = Bench(cluster, scenario)
         await bench.fill()
-        for _ in range(ROUNDS):
-            found.append(await bench.archive())
-            limits.append(await asyncio.to_thread(bench.limit))
+        with programs(settings, DRAINER, cluster.supervisor, cluster.etcd_endpoint) as go:
+            to_files = f'[syncer]\ndb-type = "file"\n[syncer.to]\ndir = "{bench.directory}"\n'
+            peer = None if go is None else go.drainer(to_files)
+            for _ in range(ROUNDS):
+                found.append(await bench.archive())
+                limits.append(await asyncio.to_thread(bench.limit))
+                if peer is not None:
+                    peers.append(await bench.archive(peer))
     rows, size = found[0].rows, found[0].size
     rate = rows / percentile([one.seconds for one in found], 0.5)
     limit = rows / percentile(limits, 0.5)
@@ -185,8 +196,6 @@ async def measured(name: str, what: str, scenario: Scenario) -> Result:
         value=rate,
         unit="changes/s",
         cpu_us_per_unit=cost,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=max(one.peak_rss_mib for one in found),
         compared_to=f"the same bytes ready-made, synced every MiB, {limit:,.0f}/s",
         ratio=rate / limit,
@@ -194,14 +203,17 @@ async def measured(name: str, what: str, scenario: Scenario) -> Result:
             f"{what}, {rows:,} row changes, {size / rows:.0f} bytes each, synced; rounds {rates}/s; CPU us a"
             f" change: drainer {cost:.1f}, pump {pump:.1f}; contents verified"
         ),
+        theirs=Theirs.of(
+            [rows / one.seconds for one in peers], [one.drainer_s / rows * 1e6 for one in peers]
+        ),
     )
 
 
 def sysbench(settings: Settings) -> Result:
     scenario, source = workload(settings)
-    return asyncio.run(measured("file.sysbench", source, scenario))
+    return asyncio.run(measured("file.sysbench", source, scenario, settings))
 
 
 def inserts(settings: Settings) -> Result:
     what = f"INSERTs, {workloads.INSERTS_A_TRANSACTION} a transaction"
-    return asyncio.run(measured("file.inserts", what, workloads.inserts()))
+    return asyncio.run(measured("file.inserts", what, workloads.inserts(), settings))

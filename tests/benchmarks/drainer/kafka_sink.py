@@ -100,8 +100,6 @@ def measured(name: str, to: str, settings: Settings) -> Result:
         value=rows / seconds,
         unit="changes/s",
         cpu_us_per_unit=cost,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=max(one.peak_mib for one in sent),
         compared_to=f"CPU of the file sink, {file_cost:.1f} us a change",
         ratio=cost / file_cost,

@@ -2,7 +2,7 @@
 
 A probe transaction each second (under load every 0.3 s) through `pumpclient`; a reader asks MariaDB every
 2 ms. Compared with a direct INSERT and COMMIT into the same MariaDB, from its beginning until the same reader
-sees it.
+sees it. Go's pumps with Go's drainer are probed in the same way behind ours, in a cluster of their own.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ import threading
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from binlog_playground.cluster.cluster import Cluster
+from binlog_playground.cluster.cluster import Cluster, Node
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NoSuchTable
 from pumpclient.publish.publisher import Publisher, open_publisher
 from tests.benchmarks.drainer import shop
 from tests.benchmarks.measure import cpu_s, peak_rss_mib, percentile
-from tests.benchmarks.report import Result
+from tests.benchmarks.peer.programs import DRAINER, PUMP, Programs, program, programs
+from tests.benchmarks.report import Result, Theirs
 from tests.benchmarks.settings import Settings, private_cluster
 from tests.rig import ROOT
 from tidb_binlog.errors import Unavailable
@@ -97,6 +98,11 @@ class Lags:
     transactions: int
     peak_rss_mib: float
 
+    @property
+    def cpu_us(self) -> float:
+        """Of a transaction."""
+        return self.cpu_s / self.transactions * 1e6
+
 
 async def send_probes(
     publisher: Publisher, version: int, reader: Reader, count: int, interval_s: float
@@ -136,11 +142,29 @@ def send_direct(server: MariaDbServer) -> list[float]:
     return lags
 
 
-async def measure(pumps: int, probes: int, per_s: float) -> Lags:
-    async with private_cluster() as cluster:
+async def start_peer(cluster: Cluster, go: Programs, pumps: int) -> Node:
+    """Go's pumps, and Go's drainer behind them."""
+    for number in range(1, pumps + 1):
+        node = go.pump(f"peer-pump-{number}")
+        node.process.start()
+        await cluster.until_ready(node)
+    return await cluster.begin_drainer(go.mysql_drainer(cluster.mariadb))
+
+
+async def measure(pumps: int, probes: int, per_s: float, peer: Settings | None = None) -> Lags | None:
+    """Of ours; of Go's with `peer`, None where these are not to be measured."""
+    if peer is not None and program(peer.peer, PUMP) is None:
+        return None
+    async with private_cluster() as cluster, AsyncExitStack() as stack:
         upstream = await cluster.start_base(None)
-        await cluster.start_pumps(pumps)
-        drainer = await cluster.start_drainer()
+        if peer is None:
+            await cluster.start_pumps(pumps)
+            drainer = await cluster.start_drainer()
+        else:
+            go = stack.enter_context(programs(peer, DRAINER, cluster.supervisor, cluster.etcd_endpoint))
+            if go is None:
+                return None
+            drainer = await start_peer(cluster, go, pumps)
         async with await open_publisher(cluster.etcd_endpoint) as publisher:
             version = await shop.create(publisher, upstream)
             reader = Reader(cluster.mariadb, f"{shop.SCHEMA}.{shop.PROBES.name}")
@@ -148,17 +172,22 @@ async def measure(pumps: int, probes: int, per_s: float) -> Lags:
                 async with background(cluster, version, per_s) as finish:
                     await asyncio.sleep(SETTLE_S)
                     pid = drainer.process.pid
-                    applied = int((await drainer.status())["Transactions"])
+                    applied = await transactions(drainer)
                     before, before_s = cpu_s(pid), time.monotonic()
                     interval_s = LOAD_INTERVAL_S if per_s else IDLE_INTERVAL_S
                     lags = await send_probes(publisher, version, reader, probes, interval_s)
                     spent, took_s = cpu_s(pid) - before, time.monotonic() - before_s
-                    applied = int((await drainer.status())["Transactions"]) - applied
+                    applied = await transactions(drainer) - applied or probes + int(per_s * took_s)
                     await finish()
                 direct = await asyncio.to_thread(send_direct, cluster.mariadb)
             finally:
                 reader.close()
         return Lags(lags, direct, took_s, spent, applied, peak_rss_mib(drainer.process.pid))
+
+
+async def transactions(drainer: Node) -> int:
+    """How many it has applied; Go's does not say."""
+    return int((await drainer.status()).get("Transactions", 0))
 
 
 @asynccontextmanager
@@ -199,40 +228,42 @@ async def _line(process: Process) -> dict[str, Any]:
     return document
 
 
-def result(name: str, what: str, lags: Lags) -> Result:
-    p50 = percentile(lags.probes_ms, 0.5)
-    p99 = percentile(lags.probes_ms, 0.99)
+async def compared(name: str, what: str, pumps: int, per_s: float, settings: Settings) -> Result:
+    """Ours, then Go's."""
+    probes = max(PROBES_MIN, min(60, int(settings.seconds * PROBES_A_SECOND_ASKED)))
+    lags = await measure(pumps, probes, per_s)
+    assert lags is not None
+    theirs = await measure(pumps, probes, per_s, settings)
+    p50, p99 = (percentile(lags.probes_ms, fraction) for fraction in (0.5, 0.99))
     direct = percentile(lags.direct_ms, 0.5)
+    note = (
+        f"{what}, {probes} probes, {lags.transactions / lags.seconds:.0f} transactions/s applied meanwhile;"
+        f" drainer CPU {lags.cpu_s / lags.seconds:.1%} of a core, in the table per transaction"
+    )
+    if theirs is not None:
+        note += f"; Go's p99 {percentile(theirs.probes_ms, 0.99):.0f} ms"
     return Result(
         name=name,
         value=p50,
         unit="ms",
-        cpu_us_per_unit=lags.cpu_s / lags.transactions * 1e6,
+        cpu_us_per_unit=lags.cpu_us,
         p50_ms=p50,
         p99_ms=p99,
         peak_rss_mib=lags.peak_rss_mib,
         compared_to=f"direct INSERT and COMMIT until seen, {direct:.1f} ms",
         ratio=p50 / direct,
-        note=(
-            f"{what}, {len(lags.probes_ms)} probes; drainer CPU {lags.cpu_s / lags.seconds:.1%} of a core,"
-            " in the table per transaction"
-        ),
+        note=note,
+        theirs=theirs and Theirs(percentile(theirs.probes_ms, 0.5), theirs.cpu_us),
     )
 
 
-def _probes(settings: Settings) -> int:
-    return max(PROBES_MIN, min(60, int(settings.seconds * PROBES_A_SECOND_ASKED)))
-
-
 def idle_1(settings: Settings) -> Result:
-    return result("lag.idle.1", "one quiet pump", asyncio.run(measure(1, _probes(settings), 0)))
+    return asyncio.run(compared("lag.idle.1", "one quiet pump", 1, 0, settings))
 
 
 def idle_2(settings: Settings) -> Result:
-    return result("lag.idle.2", "two quiet pumps", asyncio.run(measure(2, _probes(settings), 0)))
+    return asyncio.run(compared("lag.idle.2", "two quiet pumps", 2, 0, settings))
 
 
 def load(settings: Settings) -> Result:
-    lags = asyncio.run(measure(2, _probes(settings), LOAD_PER_S))
-    per_s = lags.transactions / lags.seconds
-    return result("lag.load", f"two pumps, {per_s:.0f} transactions/s applied meanwhile", lags)
+    return asyncio.run(compared("lag.load", "two pumps", 2, LOAD_PER_S, settings))

@@ -174,8 +174,6 @@ def result(workload: Workload, found: Measured) -> Result:
         value=found.drainer_mib,
         unit="MiB",
         cpu_us_per_unit=found.cpu_s / workload.rows * 1e6,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=found.drainer_mib,
         compared_to=f"the transaction, {size_mib:,.0f} MiB",
         ratio=found.drainer_mib / size_mib,

@@ -105,7 +105,6 @@ def run(settings: Settings) -> list[Result]:
             cpu_us_per_unit=min(costs),
             p50_ms=percentile(costs, 0.5) / 1000,
             p99_ms=percentile(costs, 0.99) / 1000,
-            peak_rss_mib=None,
             compared_to=f"the Drainer's archive writer, {archive:.2f} us",
             ratio=min(costs) / archive,
             note=f"best of {len(costs)} rounds; {1e6 / min(costs):,.0f} changes/s on one core",

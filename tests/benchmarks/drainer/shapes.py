@@ -12,19 +12,19 @@ from tests.benchmarks.settings import Settings
 
 def inserts(settings: Settings) -> Result:
     what = f"INSERTs, {workloads.INSERTS_A_TRANSACTION} a transaction"
-    return result("drain.inserts", what, *asyncio.run(measured(workloads.inserts())))
+    return result("drain.inserts", what, *asyncio.run(measured(workloads.inserts(), settings)))
 
 
 def keyless(settings: Settings) -> Result:
     what = "one table without a key, which MariaDB searches for every row"
-    return result("drain.keyless", what, *asyncio.run(measured(workloads.keyless())))
+    return result("drain.keyless", what, *asyncio.run(measured(workloads.keyless(), settings)))
 
 
 def hot(settings: Settings) -> Result:
     what = "one table, one row in every transaction"
-    return result("drain.hot", what, *asyncio.run(measured(workloads.hot())))
+    return result("drain.hot", what, *asyncio.run(measured(workloads.hot(), settings)))
 
 
 def wide(settings: Settings) -> Result:
     what = f"{workloads.WIDE_COLUMNS} columns"
-    return result("drain.wide", what, *asyncio.run(measured(workloads.wide())))
+    return result("drain.wide", what, *asyncio.run(measured(workloads.wide(), settings)))

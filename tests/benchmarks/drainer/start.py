@@ -12,14 +12,15 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Final
 
 from binlog_playground.cluster.cluster import Node
 from tests.benchmarks.drainer import sysbench_like
-from tests.benchmarks.drainer.draining import Bench, Rounds, filled
+from tests.benchmarks.drainer.draining import PEER, Bench, Rounds, filled
 from tests.benchmarks.measure import percentile
-from tests.benchmarks.report import Result
+from tests.benchmarks.report import Result, Theirs
 from tests.benchmarks.settings import Settings
 from tests.rig import ROOT
 
@@ -61,18 +62,22 @@ async def again(bench: Bench, node: Node) -> float:
     return took_s
 
 
-async def measure() -> Result:
+async def measure(settings: Settings) -> Result:
     found = Rounds()
     steps: list[dict[str, float]] = []
     restarts, imports = [], []
-    async with filled(sysbench_like.make(transactions=TRANSACTIONS)) as bench:
+    async with AsyncExitStack() as stack:
+        bench = await stack.enter_async_context(filled(sysbench_like.make(transactions=TRANSACTIONS)))
         node = await bench.drainer()
+        peer = stack.enter_context(bench.peer(settings))
         for _ in range(ROUNDS):
             began_at = time.time()
             found.drained.append(await bench.drain(node))
             steps.append(log_times(node, began_at))
             restarts.append(await again(bench, node))
             imports.append(await asyncio.to_thread(import_s))
+            if peer is not None:
+                found.theirs.append(await bench.drain(peer, PEER))
     took_s = found.median(lambda one: one.first_row_s)
     limit_s = percentile(imports, 0.5)
     phases = ", ".join(
@@ -84,7 +89,6 @@ async def measure() -> Result:
         name="drain.start",
         value=took_s,
         unit="s",
-        cpu_us_per_unit=None,
         p50_ms=took_s * 1000,
         p99_ms=percentile([one.first_row_s for one in found.drained], 0.99) * 1000,
         peak_rss_mib=found.peak_rss_mib,
@@ -95,8 +99,9 @@ async def measure() -> Result:
             f" it; rounds {', '.join(f'{one.first_row_s:.2f}' for one in found.drained)} s; done after exec:"
             f" {phases}; a restart answers after {percentile(restarts, 0.5):.2f} s; contents verified"
         ),
+        theirs=Theirs.of([one.first_row_s for one in found.theirs]),
     )
 
 
 def run(settings: Settings) -> Result:
-    return asyncio.run(measure())
+    return asyncio.run(measure(settings))

@@ -9,11 +9,13 @@ drain.ddl        with short DDL in it, in turns with the same without
 from __future__ import annotations
 
 import asyncio
+import shutil
+from contextlib import AsyncExitStack
 from typing import Final
 
 from binlog_playground.scenario import Scenario, load
 from tests.benchmarks.drainer import sysbench_like
-from tests.benchmarks.drainer.draining import Rounds, costs, filled, measured, rates, result
+from tests.benchmarks.drainer.draining import PEER, Rounds, costs, filled, measured, of_peer, rates, result
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 from tidb_binlog.errors import Unavailable
@@ -36,24 +38,30 @@ def workload(settings: Settings) -> tuple[Scenario, str]:
 
 def run(settings: Settings) -> Result:
     scenario, source = workload(settings)
-    return result("drain.sysbench", source, *asyncio.run(measured(scenario)))
+    return result("drain.sysbench", source, *asyncio.run(measured(scenario, settings)))
 
 
 def durable(settings: Settings) -> Result:
     scenario, source = workload(settings)
-    found = asyncio.run(measured(scenario, durable=True))
+    found = asyncio.run(measured(scenario, settings, durable=True))
     return result("drain.durable", f"{source}, MariaDB syncs at every commit", *found)
 
 
-async def measure_relay(scenario: Scenario) -> Result:
+async def measure_relay(scenario: Scenario, settings: Settings) -> Result:
     plain, relayed = Rounds(), Rounds()
-    async with filled(scenario) as bench:
+    async with AsyncExitStack() as stack:
+        bench = await stack.enter_async_context(filled(scenario))
         without = await bench.drainer()
         directory = bench.cluster.directory / "relay"
         with_relay = await bench.drainer("relayed", f'relay.log-dir = "{directory}"\n')
+        place = bench.cluster.directory / "peer-relay"
+        peer = stack.enter_context(bench.peer(settings, f'[syncer.relay]\nlog-dir = "{place}"'))
         for _ in range(RELAY_ROUNDS):
             plain.drained.append(await bench.drain(without))
             relayed.drained.append(await bench.drain(with_relay))
+            if peer is not None:
+                shutil.rmtree(place, ignore_errors=True)
+                relayed.theirs.append(await bench.drain(peer, PEER))
         if not any(path.stat().st_size for path in directory.iterdir()):
             raise Unavailable(f"{directory} has no relay log")
         rows = bench.plan.rows
@@ -65,8 +73,6 @@ async def measure_relay(scenario: Scenario) -> Result:
         value=rate,
         unit="changes/s",
         cpu_us_per_unit=cost,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=relayed.peak_rss_mib,
         compared_to=f"without a relay log, {plain_rate:,.0f}/s",
         ratio=rate / plain_rate,
@@ -75,12 +81,13 @@ async def measure_relay(scenario: Scenario) -> Result:
             f" {rates(rows, plain.drained)}/s; CPU us a change {cost:.1f}, without {plain_cost:.1f};"
             " contents verified"
         ),
+        theirs=of_peer(rows, relayed),
     )
 
 
 def relay(settings: Settings) -> Result:
     scenario, _ = workload(settings)
-    return asyncio.run(measure_relay(scenario))
+    return asyncio.run(measure_relay(scenario, settings))
 
 
 async def measure_ddl() -> Result:
@@ -104,8 +111,6 @@ async def measure_ddl() -> Result:
         value=rows / seconds,
         unit="changes/s",
         cpu_us_per_unit=cost,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=altered.peak_rss_mib,
         compared_to=f"the same without DDL, {rows / plain_seconds:,.0f}/s",
         ratio=1 / (1 + ddl_s),

@@ -75,8 +75,6 @@ def run(settings: Settings) -> Result:
         value=rate,
         unit="records/s",
         cpu_us_per_unit=median([one.cpu_s for one in rounds]) / records * 1e6,
-        p50_ms=None,
-        p99_ms=None,
         peak_rss_mib=max(one.peak_rss_mib for one in rounds),
         compared_to=f"LevelDB alone, {bare_rate:,.0f}/s",
         ratio=rate / bare_rate,

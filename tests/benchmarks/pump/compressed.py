@@ -78,9 +78,6 @@ def _result(name: str, plain: list[Pull], packed: list[Pull], transactions: int)
         value=100 * size / before_size,
         unit="% of the bytes",
         cpu_us_per_unit=cost,
-        p50_ms=None,
-        p99_ms=None,
-        peak_rss_mib=None,
         compared_to=f"CPU without compression, {before:.1f} us",
         ratio=cost / before,
         note=(

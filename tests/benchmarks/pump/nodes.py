@@ -72,10 +72,10 @@ class PumpNodes:
         return node
 
 
-def until_ready(node: Node) -> None:
-    """Until /readyz says 200. Raises `ProcessDied` or `Unavailable` when it never does."""
+def until_ready(node: Node, path: str = "/readyz") -> None:
+    """Until it answers with 200. Raises `ProcessDied` or `Unavailable` when it never does."""
     end_s = time.monotonic() + READY_S
-    while not is_ready(node):
+    while not is_ready(node, path):
         if node.process.died:
             raise node.process.death()
         if time.monotonic() > end_s:
@@ -86,10 +86,10 @@ def until_ready(node: Node) -> None:
         time.sleep(POLL_S)
 
 
-def is_ready(node: Node) -> bool:
+def is_ready(node: Node, path: str) -> bool:
     connection = http.client.HTTPConnection(node.address, timeout=5)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False

@@ -2,7 +2,7 @@
 
 The client is `pull_client`, one stream. Beside it, from the same pump in the same run: the protocol of old
 drainers, and transactions that were written a moment ago and are still in memory. The comparison is the CPU
-of the old protocol.
+of the old protocol, which is all that Go's pump speaks.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final
 from binlog_playground.cluster.cluster import Node
 from tests.benchmarks.door.children import Child, load_round, median
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
-from tests.benchmarks.pump.nodes import pump_nodes
-from tests.benchmarks.pump.prepared import CLUSTER_ID, FIRST_TS, PAYLOAD_BYTES, prepared
-from tests.benchmarks.report import Result
+from tests.benchmarks.peer.programs import PUMP, READY_PATH, Programs, programs
+from tests.benchmarks.pump.nodes import pump_nodes, until_ready
+from tests.benchmarks.pump.prepared import CLUSTER_ID, FIRST_TS, PAYLOAD_BYTES, Store, prepared
+from tests.benchmarks.report import Result, Theirs
 from tests.benchmarks.settings import Settings
 
 NAME: Final = "pump.pull.batch"
 PAIRS: Final = 500_000
 SEGMENT_BYTES: Final = 64 << 20
 ASKED: Final = "at most 6 us and at least 150,000/s, first entity within 5 ms"
-PEER: Final = "12-18 us, 68,000/s"
 ROUNDS: Final = 2
 OLD_TRANSACTIONS: Final = 100_000
 FIRSTS: Final = 10
@@ -70,25 +70,43 @@ def from_memory(node: Node, move_clock: Callable[[], None]) -> list[Pull]:
 
 
 def measure(
-    node: Node, move_clock: Callable[[], None]
-) -> tuple[list[Pull], Pull, list[float], list[Pull], float]:
-    """(whole pulls, one by the old protocol, times to the first entity, pulls from memory, peak MiB)."""
+    node: Node, peer: Node | None, move_clock: Callable[[], None]
+) -> tuple[list[Pull], list[Pull], Pull, list[float], list[Pull], float]:
+    """(whole pulls, Go's, one by the old protocol, times to the first entity, pulls from memory, MiB)."""
     # From a different place each time: what a place costs is seen once.
     step = 2 * (PAIRS // FIRSTS)
     firsts = [pull(node, FIRST_TS + step * number, 1).first_ms for number in range(FIRSTS)]
-    whole = [pull(node, 0, PAIRS) for _ in range(ROUNDS)]
+    whole, theirs = [], []
+    for _ in range(ROUNDS):
+        whole.append(pull(node, 0, PAIRS))
+        if peer is not None:
+            theirs.append(pull(peer, 0, PAIRS, "--old"))
     rss = peak_rss_mib(node.process.pid)
     old = pull(node, 0, OLD_TRANSACTIONS, "--old")
-    return whole, old, firsts, from_memory(node, move_clock), rss
+    return whole, theirs, old, firsts, from_memory(node, move_clock), rss
 
 
-async def run_async() -> Result:
+async def full_peer(go: Programs, store: Store, *, finished: bool = True) -> Node:
+    """Go's pump that has made its index of the same records."""
+    node = go.pump()
+    store.copy(go.directory / node.name, index=False, finished=finished)
+    node.process.start()
+    until_ready(node, READY_PATH)
+    await asyncio.to_thread(pull, node, 0, store.pairs, "--old")
+    return node
+
+
+async def run_async(settings: Settings) -> Result:
     store = prepared(PAIRS, segment_bytes=SEGMENT_BYTES)
     async with pump_nodes() as nodes:
         store.copy(nodes.directory / "pump")
         node = nodes.start("pump")
-        # A client's wait must not hold up the loop that watches etcd.
-        whole, old, firsts, memory, rss = await asyncio.to_thread(measure, node, nodes.clock_mover())
+        with programs(settings, PUMP, nodes.supervisor, nodes.etcd_endpoint) as go:
+            peer = None if go is None else await full_peer(go, store)
+            # A client's wait must not hold up the loop that watches etcd.
+            whole, theirs, old, firsts, memory, rss = await asyncio.to_thread(
+                measure, node, peer, nodes.clock_mover()
+            )
     cost = median([one.cpu_us for one in whole])
     recent = median([one.cpu_us for one in memory])
     return Result(
@@ -106,10 +124,11 @@ async def run_async() -> Result:
             f" {PAYLOAD_BYTES} B on disk, median of {ROUNDS}; old protocol"
             f" {old.transactions_per_s:,.0f}/s; from memory {recent:.1f} us,"
             f" {median([one.transactions_per_s for one in memory]):,.0f}/s; client"
-            f" {median([one.client_cpu_us for one in whole]):.1f} us; the Go pump {PEER}"
+            f" {median([one.client_cpu_us for one in whole]):.1f} us"
         ),
+        theirs=Theirs.of([one.transactions_per_s for one in theirs], [one.cpu_us for one in theirs]),
     )
 
 
 def run(settings: Settings) -> Result:
-    return asyncio.run(run_async())
+    return asyncio.run(run_async(settings))

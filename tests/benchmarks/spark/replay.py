@@ -146,4 +146,12 @@ def fold10(settings: Settings) -> Result:
 
 def _result(name: str, measured: Measured, compared_to: str, ratio: float) -> Result:
     cpu = sum(measured.cpu_us.values())
-    return Result(name, measured.rate, "changes/s", cpu, None, None, None, compared_to, ratio, measured.note)
+    return Result(
+        name=name,
+        value=measured.rate,
+        unit="changes/s",
+        cpu_us_per_unit=cpu,
+        compared_to=compared_to,
+        ratio=ratio,
+        note=measured.note,
+    )

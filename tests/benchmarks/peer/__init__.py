@@ -1,0 +1,1 @@
+"""The Go programs, measured beside ours: how they are started and what is read from them."""
