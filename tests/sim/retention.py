@@ -17,6 +17,7 @@ from pump.log import record_scan
 from pump.log.record import LogRecord
 from pump.retention import policy, purger
 from tidb_binlog.cluster.registry import DRAINERS, status_key
+from tidb_binlog.tso import compose
 
 _PACE: Final = purger.Pace(first_s=3.0, every_s=5.0, poll_s=1.0, short_s=2.0)
 _MARGIN_S: Final = 1.0
@@ -26,7 +27,7 @@ _DECIDES_S: Final = 10.0
 
 def hasten() -> None:
     """For as long as the process lives: a world takes minutes."""
-    policy.MARGIN_TS = policy._ts(_MARGIN_S)  # type: ignore[misc]
+    policy.MARGIN_TS = compose(int(_MARGIN_S * 1000))  # type: ignore[misc]
     purger.Pace = lambda: _PACE  # type: ignore[misc, assignment]
 
 
@@ -48,7 +49,7 @@ class Purges:
     A decision may still not know of one that shows itself again."""
 
     def __init__(self, live_s: float) -> None:
-        policy.LIVE_TS = policy._ts(live_s)  # type: ignore[misc]
+        policy.LIVE_TS = compose(int(live_s * 1000))  # type: ignore[misc]
         self._live_s = live_s
         self._prefix = status_key(DRAINERS, "")
         self._seen_s: dict[str, float] = {}
