@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 HTTP2: Final = "common/door/http2/test_"
-CONNECTION: Final = tuple(
-    f"{HTTP2}{name}.py" for name in ("connection_rules", "connection_windows", "connection_machine", "abuse")
-)
+CONNECTION: Final = tuple(f"{HTTP2}{name}.py" for name in ("connection_rules", "connection_windows", "abuse"))
 CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "group_commit": ("pump.log.group_commit", ("pump/log/test_group_commit.py",)),
     "safe_mode": ("drainer.checkpoint.safe_mode", ("drainer/checkpoint/test_safe_mode.py",)),
@@ -48,7 +46,29 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "http2_frames": ("tidb_binlog.door.http2.frames", CONNECTION),
     "http2_control": ("tidb_binlog.door.http2.control_frames", CONNECTION),
     "http2_outbound": ("tidb_binlog.door.http2.outbound", CONNECTION),
-    "http2_connection": ("tidb_binlog.door.http2.connection", CONNECTION),
+    "http2_connection": (
+        "tidb_binlog.door.http2.connection",
+        (*CONNECTION, f"{HTTP2}lifetime.py", f"{HTTP2}connection_splits.py"),
+    ),
+    "http2_abuse": ("tidb_binlog.door.http2.abuse", (f"{HTTP2}abuse.py",)),
+    "http2_lifetime": ("tidb_binlog.door.http2.lifetime", (f"{HTTP2}lifetime.py",)),
+    "admission": ("pump.write.admission", ("pump/write/test_admission.py",)),
+    "recovery": ("pump.log.recovery", ("pump/log/test_recovery.py",)),
+    "stages": ("pump.storage.stages", ("pump/storage/test_stages.py",)),
+    "hold_state": ("drainer.operate.control.hold_state", ("drainer/operate/control/test_hold_state.py",)),
+    "failover": ("drainer.operate.control.failover", ("drainer/operate/control/test_failover.py",)),
+    "rate_limit": ("drainer.operate.control.rate_limit", ("drainer/operate/control/test_rate_limit.py",)),
+    "kafka_window": ("drainer.sink.kafka.window", ("drainer/sink/kafka/test_window.py",)),
+    "kafka_position": ("drainer.sink.kafka.position", ("drainer/sink/kafka/test_position.py",)),
+    "dispatcher": (
+        "drainer.sink.mysql.dispatcher",
+        ("drainer/sink/mysql/test_dispatcher.py", "drainer/sink/mysql/test_lane_exhaustive.py"),
+    ),
+    "decisions": ("drainer.ddl.quarantine.decisions", ("drainer/ddl/quarantine/test_decisions.py",)),
+    "waiting_tables": (
+        "drainer.ddl.quarantine.waiting_tables",
+        ("drainer/ddl/quarantine/test_waiting_tables_model.py",),
+    ),
     "close_conditions": ("pump.membership.close_conditions", ("pump/membership/test_close_conditions.py",)),
     "retention": (
         "pump.retention.policy",
@@ -60,6 +80,9 @@ _ONE: Final = "of one entry nothing is out of order"
 _END: Final = "the search finds the end as well"
 _MEMORY: Final = "decides when what has left is let go, and nothing else"
 _SAME: Final = "what is put there is what stands there"
+_EXACT: Final = "ages of what is long ago are told a little more, or less, exactly"
+_ABOVE_ALL: Final = "any number above all timestamps"
+_ASKED: Final = "whoever asks for a hold sets it before it is looked at"
 _SHORTCUT: Final = "the loop below cuts such a list into the same one part"
 EQUIVALENT: Final[dict[str, dict[str, str]]] = {
     "merger": {
@@ -86,6 +109,42 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Sorter._compact: self._settled_inside <= len(self._open) + _SLACK  ->  "
         "self._settled_inside < len(self._open) + _SLACK": _MEMORY,
         "Sorter._compact: len(self._open) + _SLACK  ->  len(self._open) - _SLACK": _MEMORY,
+    },
+    "admission": {
+        "are_drawn: 1  ->  2": "whether there is one counts, not what",
+    },
+    "stages": {
+        "<module>: 2048  ->  2049": _MEMORY,
+        "<module>: 64  ->  65": _EXACT,
+        "bytes_between: start >= stop  ->  start > stop": "between equal places is nothing",
+        "Arrivals.note: end <= ends[-1]  ->  end < ends[-1]": "of equal ends the first is found",
+        "Arrivals._thin: True  ->  False": "both have the same length",
+        "Arrivals._thin: (at_s - self._times[-1]) * _EXACTNESS < now_s - at_s  ->  "
+        "(at_s - self._times[-1]) * _EXACTNESS <= now_s - at_s": _EXACT,
+    },
+    "hold_state": {
+        "<module>: 1  ->  2": _ABOVE_ALL,
+        "<module>: 63  ->  64": _ABOVE_ALL,
+        "HoldState.__init__: self._at_ts = 0  ->  pass": _ASKED,
+        "HoldState.__init__: 0  ->  1": _ASKED,
+        "HoldState.__init__: self._limit_s = 0.0  ->  pass": _ASKED,
+        "HoldState.__init__: self._ends_s = 0.0  ->  pass": _ASKED,
+        "HoldState.__init__: self._stands_for = NEVER  ->  pass": _ASKED,
+        "HoldState.__init__: False  ->  True": "a hold without a name is never asked about",
+    },
+    "failover": {
+        "<module>: 0  ->  1": "any revision that stays the same",
+        "FailoverRule.__init__: 1  ->  2": "no revision is negative",
+    },
+    "http2_lifetime": {
+        "Lifetime._keepalive: heard_s > self._asked_s  ->  heard_s >= self._asked_s": "of one moment either "
+        "may be the first",
+    },
+    "http2_outbound": {
+        "Outbound.reply: size > _WHOLE_MAX  ->  size >= _WHOLE_MAX": "the longer way sends the same",
+        "Outbound.message: len(message) <= _JOINED_MAX  ->  len(message) < _JOINED_MAX": "one piece or two, "
+        "the octets are the same",
+        "Outbound.drop: 0  ->  1": "a stream is dropped once",
     },
     "http2_control": {
         "_settings: 1  ->  2": "lengths here are multiples of 6",

@@ -52,8 +52,7 @@ class FailoverRule:
         self._node_id = node_id
         self._asked_to_leave = False
         self._ran = False
-        self._revision = -1
-        self._changed_s = 0.0
+        self._revision, self._changed_s = -1, 0.0
 
     def decide(self, seen: ActiveNode, now_s: float) -> FailoverDecision:
         """What to do, as things are now."""
@@ -62,8 +61,6 @@ class FailoverRule:
         self._remember(seen)
         if seen.held:
             return FailoverDecision(False, f"drainer {self._node_id} at {seen.host or '?'} is active")
-        if seen.state in ("", node.ONLINE) and (seen.lease or not seen.state):
-            return FailoverDecision(True)
         if self._asked_to_leave:
             return FailoverDecision(
                 False,

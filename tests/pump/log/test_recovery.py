@@ -10,6 +10,7 @@ from pump.log import recovery
 from pump.log.record import START, ValuePointer
 from pump.log.recovery import Cut, FoundSegment, RecoveryPlan, RefuseStart, Tear
 from tidb_binlog.errors import Corruption
+from tidb_binlog.record import VALUE_HEADER_SIZE
 
 
 def planned(verify_from: tuple[int, int], replay_from: tuple[int, int]) -> RecoveryPlan:
@@ -23,6 +24,7 @@ class TestRecoveryPlan:
         ("head", "handle", "expected"),
         [
             (START, START, planned((5, 0), (3, 0))),
+            (*[ValuePointer(5, 500 - VALUE_HEADER_SIZE)] * 2, planned(*[(5, 500 - VALUE_HEADER_SIZE)] * 2)),
             (
                 ValuePointer(5, 100),
                 ValuePointer(5, 50),
@@ -62,7 +64,7 @@ class TestRecoveryPlan:
 
     def test_tear_table(self) -> None:
         for offset, later, acknowledged, accepted, pair in itertools.product(
-            (0, 100), (None, 150, 5000), (0, 50, 200), (False, True), (False, True)
+            (0, 100), (None, 150, 1000, 5000), (0, 50, 200), (False, True), (False, True)
         ):
             tear = Tear(offset, 9000, "checksum mismatch", later, pair)
             verdict = recovery.judge_tear(
@@ -74,3 +76,6 @@ class TestRecoveryPlan:
                 assert verdict.offset == offset
             else:
                 assert verdict == Cut(offset, later is not None)
+        torn = Tear(100, 9000, "checksum mismatch", None)
+        assert recovery.judge_tear(torn, acknowledged_to=100, group_bytes_max=0) == Cut(100, False)
+        assert recovery.judge_tear(torn, acknowledged_to=101, group_bytes_max=0) != Cut(100, False)

@@ -57,3 +57,7 @@ def test_moments_that_are_near_are_one() -> None:
         arrivals.note(ValuePointer(0, turn + 1), turn * 0.001)
     assert len(arrivals._ends) <= 21
     assert 0.5 <= arrivals.age_s(ValuePointer(0, 500), 1.0) < 0.56
+    apart = Arrivals()
+    for end in (1, 2):
+        apart.note(ValuePointer(0, end), (end - 1) * 0.05)
+    assert apart.age_s(ValuePointer(0, 1), 1.0) == 0.95

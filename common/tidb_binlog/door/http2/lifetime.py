@@ -98,13 +98,13 @@ class Lifetime:
         self._keepalive(now_s)
         self._idle(now_s)
         if now_s >= self._age_s:
-            self._age_s = _NEVER
             self.drain(now_s)
-        elif self._age_s < _NEVER:
+        else:
             connection.wake_at(self._age_s)
         if self._drained_s:
             self.step(now_s)
-            connection.wake_at(now_s + _SECOND_STEP_S)
+            # Then for handlers and replies that end without a word.
+            connection.wake_at((now_s if self._second_step else self._drained_s) + _SECOND_STEP_S)
 
     def _keepalive(self, now_s: float) -> None:
         connection, limits = self._connection, self._connection.limits
@@ -126,7 +126,7 @@ class Lifetime:
 
     def _idle(self, now_s: float) -> None:
         connection, limits = self._connection, self._connection.limits
-        if not limits.idle_s:
+        if not limits.idle_s or self._drained_s:
             return
         finished = connection.abuse.calls_finished
         if connection.streams or connection.lingering or finished != self._finished:
@@ -136,4 +136,5 @@ class Lifetime:
             self._idle_since_s = max(self._idle_since_s, connection.called_s)
             if now_s - self._idle_since_s >= limits.idle_s:
                 self.drain(now_s)
+                return
         connection.wake_at(self._idle_since_s + limits.idle_s)

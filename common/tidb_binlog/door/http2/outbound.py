@@ -101,21 +101,14 @@ class Outbound:
     # -- replies ---------------------------------------------------------------------------------
 
     def reply(self, stream: Stream, message: bytes | memoryview) -> bool:
-        """A whole good unary reply. True: it is sent, the stream's local side closed."""
+        """A whole good unary reply. True: it is sent."""
         size = len(message) + 5
-        if (
-            size > stream.send_window
-            or size > self._window
-            or size > _WHOLE_MAX
-            or not self.blocks.constant
-            or not stream.local_open
-        ):
+        if size > stream.send_window or size > self._window or size > _WHOLE_MAX or not self.blocks.constant:
             self.head(stream, None)
             self.message(stream, b"\x00", message)
             return self.end(stream, OK)
         self._window -= size
         self.data_frames += 1
-        stream.local_open = False
         stream_id = stream.id
         if size == 5:
             self.out.append(
@@ -159,11 +152,9 @@ class Outbound:
             return
         if stream.queue is None:
             stream.queue = deque()
-        if not stream.waits and not stream.queue:
-            stream.queue.append(memoryview(data))
+        if not stream.queue:
             self._wake(stream)
-        else:
-            stream.queue.append(memoryview(data))
+        stream.queue.append(memoryview(data))
         stream.queued += len(data)
         self.queued += len(data)
         self._share.add(len(data))
@@ -177,7 +168,6 @@ class Outbound:
         return True
 
     def _end(self, stream: Stream, literals: bytes) -> None:
-        stream.local_open = False
         if literals is NO_TRAILERS:
             self.out.append(frames.frame(DATA, END_STREAM, stream.id))
         else:
@@ -186,7 +176,6 @@ class Outbound:
 
     def only(self, stream: Stream, literals: bytes) -> None:
         """A reply that is nothing but one header block (P: trailers-only)."""
-        stream.local_open = False
         self._headers(stream.id, self.blocks.other(literals), END_STREAM)
 
     def _headers(self, stream_id: int, block: bytes, flags: int) -> None:
@@ -215,7 +204,6 @@ class Outbound:
 
     def drop(self, stream: Stream) -> None:
         """Nothing more of this stream is sent."""
-        stream.local_open = False
         self.queued -= stream.queued
         stream.queue = None
         if stream.queued:
@@ -228,13 +216,11 @@ class Outbound:
         ready = self._ready
         while ready and bytes_max > 0 and self._window > 0:
             stream = ready.popleft()
-            if not stream.queue:
-                stream.waits = False
+            if not stream.queue:  # dropped
                 continue
             sent = self._turn(stream)
             bytes_max -= sent
             if not stream.queue:
-                stream.waits = False
                 if stream.trailers is not None:
                     self._end(stream, stream.trailers)
                     ended.append(stream)

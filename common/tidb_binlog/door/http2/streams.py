@@ -3,7 +3,7 @@
 Our view of a stream, as the server:
 
     idle           an id above all seen; HEADERS open it, and lower idle ids close
-    open           `remote_open` and `local_open`
+    open           `remote_open`, and the reply has not ended
     half-closed    (remote): the request ended. (local): the reply ended first, which we follow with a reset
     closed         not in the connection's table any more; `Closed` knows why
 
@@ -35,7 +35,6 @@ class Stream:
         "body_left",
         "call",
         "id",
-        "local_open",
         "opened_s",
         "owed",
         "queue",
@@ -56,14 +55,13 @@ class Stream:
         self.call: Any = None
         self.timeout: Timeout | None = None  # grpc-timeout, new with each request
         self.remote_open = remote_open
-        self.local_open = True
         self.receive_window = receive_window  # octets that the peer may still send
         self.owed = 0  # octets taken in and not given back yet
         self.send_window = send_window  # octets that we may still send; negative after R6.9.2
         self.queue: deque[memoryview] | None = None
         self.queued = 0
         self.trailers: bytes | None = None  # sent after the queue; b"" stands for a plain OK
-        self.waits = False  # has a place in the order of turns
+        self.waits = False  # if something is queued: it has a place in the order of turns
         self.body_left: int | None = None  # of the announced content-length
 
 

@@ -80,7 +80,9 @@ class Call:
     def messages(self) -> list[bytes]:
         found, at = [], 0
         while at < len(self.body):
-            _, size = struct.unpack_from(">BL", self.body, at)
+            flag, size = struct.unpack_from(">BL", self.body, at)
+            assert flag == 0
+            assert at + 5 + size <= len(self.body) or not self.ended
             found.append(self.body[at + 5 : at + 5 + size])
             at += 5 + size
         return found

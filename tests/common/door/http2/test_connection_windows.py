@@ -98,7 +98,11 @@ def test_R6_9_1_no_more_than_the_connection_window() -> None:
     peer.queue(3, bytes(100))
     assert sent(peer.produce()) == WINDOW
     assert sizes(peer.send(frames.window_update(1, 1000), frames.window_update(3, 1000))) == []
-    assert sizes(peer.send(frames.window_update(0, 95))) == [(3, 95)]
+    assert not peer.connection.outbound.can_produce
+    assert sizes(peer.send(frames.window_update(0, 1))) == [(3, 1)]
+    assert peer.send(frames.window_update(0, 1), bytes_max=0) == []
+    assert peer.connection.outbound.can_produce
+    assert sizes(peer.send(frames.window_update(0, 93))) == [(3, 94)]
 
 
 def test_R6_9_2_settings_never_touch_the_connection_window() -> None:
@@ -155,6 +159,42 @@ def test_R6_9_a_reply_that_fits_the_windows_exactly_is_not_queued() -> None:
         assert outbound.queued == (0 if whole else 7)
 
 
+def test_R6_9_a_reply_that_fits_the_connection_window_exactly_is_not_queued() -> None:
+    for window, whole in ((7, True), (6, False)):
+        peer = Sender(settings(window=1 << 20), opened(1, "x"), streams=0)
+        assert not peer.connection.outbound.reply(peer.above.streams[1], bytes(WINDOW - window - 5))
+        peer.produce()
+        counted = peer.connection.outbound.data_frames
+        peer.send(get(3))
+        assert peer.connection.outbound.reply(peer.above.streams[3], b"hi") is whole
+        found = peer.produce()
+        assert [item.payload for item in found if item.kind == DATA] == [b"\0\0\0\0\2hi"[:window]]
+        assert peer.connection.outbound.data_frames == counted + 1
+        peer.send(get(5))
+        assert not peer.connection.outbound.reply(peer.above.streams[5], b""), "nothing is left of it"
+
+
+@pytest.mark.parametrize("message", [b"", b"x", b"hi"])
+def test_a_whole_reply_is_three_frames(message: bytes) -> None:
+    peer = Sender(streams=2)
+    for stream in (1, 3):
+        peer.connection.outbound.reply(peer.above.streams[stream], message)
+        head, body, end = peer.produce()
+        assert (head.kind, head.flags, head.stream) == (HEADERS, END_HEADERS, stream)
+        assert body == Frame(DATA, 0, stream, bytes(4) + bytes((len(message),)) + message)
+        assert (end.kind, end.flags, end.stream) == (HEADERS, END_HEADERS | END_STREAM, stream)
+
+
+def test_R6_9_windows_of_a_stream_that_has_nothing_to_send_or_waits_already_change_no_turn() -> None:
+    peer = Sender(settings(window=1 << 24, frame=1 << 20), frames.window_update(0, 1 << 24), streams=2)
+    peer.send(frames.window_update(1, 1), bytes_max=0)
+    assert not peer.connection.outbound.can_produce
+    for stream in (1, 3):
+        peer.queue(stream, bytes(4 * TURN_BYTES))
+    peer.send(*[frames.window_update(1, 1)] * 3, bytes_max=0)
+    assert [stream for stream, _ in sizes(peer.produce())] == [1, 3] * 4
+
+
 def test_R4_2_frames_are_no_longer_than_the_peer_takes() -> None:
     peer = Sender(settings(window=1 << 20), frames.window_update(0, 1 << 20))
     peer.queue(1, bytes(40_000))
@@ -167,17 +207,16 @@ def test_R4_2_frames_are_no_longer_than_the_peer_takes() -> None:
     assert sizes(peer.produce()) == [(1, 16384), (1, 20_000 - 16384)]
 
 
-def test_R4_3_a_block_longer_than_a_frame_is_cut() -> None:
+@pytest.mark.parametrize("size", [16384, 16385, 2 * 16384, 2 * 16384 + 1])
+def test_R4_3_a_block_longer_than_a_frame_is_cut(size: int) -> None:
     peer = Sender()
-    fields = hpack.indexed(8) + hpack.literal(b"x-long", b"v" * 40_000)
-    peer.connection.outbound.only(peer.above.streams[1], fields)
+    peer.connection.outbound.only(peer.above.streams[1], bytes(size))
     found = peer.produce()
-    assert [(item.kind, item.flags) for item in found] == [
-        (HEADERS, END_STREAM),
-        (CONTINUATION, 0),
-        (CONTINUATION, END_HEADERS),
-    ]
-    assert b"".join(item.payload for item in found) == fields
+    more = (size - 1) // 16384
+    assert [item.kind for item in found] == [HEADERS] + [CONTINUATION] * more
+    assert [item.flags & END_HEADERS for item in found] == [0] * more + [END_HEADERS]
+    assert [item.flags & END_STREAM for item in found] == [END_STREAM] + [0] * more
+    assert b"".join(item.payload for item in found) == bytes(size)
 
 
 def test_streams_take_turns() -> None:
@@ -208,6 +247,25 @@ def test_a_tiny_window_is_left_to_grow_behind_a_backlog() -> None:
     assert sizes(peer.send(frames.window_update(1, TINY_WINDOW_BYTES - 1))) == []
     assert sizes(peer.send(frames.window_update(1, 1))) == [(1, TINY_WINDOW_BYTES)]
     assert sizes(peer.send(frames.window_update(1, 1))) == [(1, 1)], "no backlog any more"
+
+
+def test_a_small_queue_takes_a_tiny_window() -> None:
+    peer = Sender(settings(window=0), frames.window_update(0, 1 << 20))
+    peer.queue(1, bytes(BACKLOG_BYTES))
+    assert sizes(peer.send(frames.window_update(1, 1))) == [(1, 1)]
+
+
+def test_a_reply_of_nothing_ends_at_once() -> None:
+    peer = Sender()
+    peer.end(1)
+    assert peer.produce() == [Frame(DATA, END_STREAM, 1, b"")]
+
+
+def test_a_stream_that_is_reset_loses_its_turn() -> None:
+    peer = Sender(streams=2)
+    peer.queue(1, b"x")
+    peer.queue(3, b"y")
+    assert sizes(peer.send(rst(1))) == [(3, 1)]
 
 
 def test_queued_data_of_a_stream_that_is_reset_is_dropped() -> None:

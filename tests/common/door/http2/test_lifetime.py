@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tests.cases import case
 from tests.common.door.support.model import (
+    GREETING,
     HELLO,
     NOW_S,
     Door,
@@ -53,6 +56,41 @@ def answer(found: list[Frame]) -> list[bytes]:
 
 def kinds(found: list[Frame]) -> list[int]:
     return [item.kind for item in found]
+
+
+ALONE = Limits(handshake_s=1e6, header_block_s=1e6, keepalive_s=1e6, keepalive_answer_s=1e6)
+FAULT, DRAIN = [(GOAWAY, 0)], [(GOAWAY, 0), (PING, 0)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "said", "expected"),
+    [
+        ({"handshake_s": 5.0}, b"", {5.0: FAULT}),
+        ({"handshake_s": 5.0, "keepalive_s": 2.0}, b"", {2.0: [(PING, 0)], 5.0: FAULT}),
+        ({"handshake_s": 5.0}, HELLO, {10.0: FAULT}),
+        ({"header_block_s": 5.0}, GREETING + headers(1, b"", 0), {5.0: FAULT}),
+        ({"header_block_s": 5.0, "keepalive_s": 2.0}, GREETING + headers(1, b"", 0),
+         {2.0: [(PING, 0)], 5.0: FAULT}),
+        ({"keepalive_s": 5.0, "keepalive_answer_s": 3.0}, GREETING, {5.0: [(PING, 0)], 8.0: FAULT}),
+        ({"keepalive_s": 5.0, "keepalive_answer_s": 3.0, "age_s": 6.0}, GREETING,
+         {5.0: [(PING, 0)], 6.0: DRAIN, 8.0: FAULT}),
+        ({"idle_s": 5.0}, GREETING, {5.0: DRAIN, 10.0: [(GOAWAY, 0)]}),
+        ({"age_s": 5.0}, GREETING, {5.0: DRAIN, 10.0: [(GOAWAY, 0)]}),
+        ({"age_s": 5.0, "idle_s": 7.0}, GREETING, {5.0: DRAIN, 10.0: [(GOAWAY, 0)]}),
+        ({"age_s": 5.0, "keepalive_s": 9.0}, GREETING, {5.0: DRAIN, 9.0: [(PING, 0)], 10.0: [(GOAWAY, 0)]}),
+    ],
+)  # fmt: skip
+def test_each_limit_is_looked_at_when_it_is_due_whatever_else_is(
+    limits: dict[str, float], said: bytes, expected: dict[float, list[tuple[int, int]]]
+) -> None:
+    door = Door(dataclasses.replace(ALONE, **limits))
+    door.receive(said)
+    found = {}
+    while door.now_s < NOW_S + 12:
+        if answered := door.tick(door.now_s + STEP_S):
+            assert all(item.stream == 0 for item in answered)
+            found[door.now_s - NOW_S] = [(item.kind, item.flags) for item in answered]
+    assert found == expected
 
 
 # -- handshake ---------------------------------------------------------------------------------------
@@ -310,6 +348,18 @@ def test_a_drained_connection_waits_for_handlers_and_for_what_is_queued() -> Non
     assert not door.lifetime.over
     door.runner.parked[0].succeed(b"")
     door.settle()
+    assert door.lifetime.over
+
+
+def test_a_handler_that_ends_without_a_word_is_seen_within_five_seconds() -> None:
+    door = greeted(ALONE)
+    door.runner.stubborn = True
+    door.receive(unary(1, "Park", b""), rst(1))
+    door.lifetime.drain(door.now_s)
+    door.pass_time(NOW_S + 7)
+    door.runner.parked[0].succeed(b"")
+    assert not door.lifetime.over
+    door.pass_time(NOW_S + 10)
     assert door.lifetime.over
 
 

@@ -438,6 +438,7 @@ class Door:
         self.connection = Connection(self._above, self.limits, self.budget, now_s)
         self.budget.holders.add(self.session)
         self.lifetime = Lifetime(self.connection, jitter)
+        assert self.connection.next_tick_s > now_s
         self.reader = Reader()
         self.sent = bytearray()
         self.refusals: list[str] = []
@@ -464,7 +465,7 @@ class Door:
             self.connection.produce(1 << 18)
             self.runner.run()
         if self.lifetime.draining:
-            self.lifetime.step(self.now_s)
+            self.lifetime.step(self.connection.now_s)
         if self.connection.abuse.refusals:
             self.refusals += self.connection.abuse.refusals
             self.connection.abuse.refusals = None
@@ -487,6 +488,7 @@ class Door:
             self.lifetime.tick(now_s)
             if not self.connection.ended:
                 self.session.tick(now_s)
+                assert self.connection.next_tick_s > now_s, "it would be asked again and again"
         return self.settle()
 
     def pass_time(self, until_s: float, step_s: float = 0.25) -> list[Frame]:

@@ -32,6 +32,7 @@ CLOSED = ActiveNode(node.OFFLINE, "h:1", 3, held=False)
 
 def test_a_name_nobody_ever_had_is_free() -> None:
     assert allowed(ActiveNode())
+    assert not ActiveNode().answers
 
 
 def test_a_name_that_somebody_holds_is_not_whatever_its_entry_says() -> None:
@@ -80,7 +81,7 @@ def test_a_drainer_without_a_lease_must_have_been_silent_for_long(answers: bool)
     silent = ActiveNode(node.ONLINE, "go:1", 7, lease=False, answers=answers)
     assert not allowed(silent)
     assert not allowed(*[silent] * int(SILENT_S))
-    assert allowed(*[silent] * int(SILENT_S + 2)) is not answers
+    assert allowed(*[silent] * int(SILENT_S + 1)) is not answers
     beating = [ActiveNode(node.ONLINE, "go:1", number, lease=False) for number in range(40)]
     assert not allowed(*beating)
     assert allowed(silent, ActiveNode(node.PAUSED, "go:1", 8, lease=False))

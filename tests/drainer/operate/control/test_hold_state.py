@@ -8,6 +8,7 @@ import pytest
 
 from drainer.operate.control.hold_state import NEVER, HoldPoint, HoldState, Released
 from tidb_binlog.errors import BinlogError, Conflict, Rejected, Unavailable
+from tidb_binlog.tso import TS_MAX
 
 
 def opened(floor_ts: int = 0) -> HoldState:
@@ -35,6 +36,7 @@ def test_a_hold_stands_where_the_stream_is_and_counts_the_time() -> None:
     assert state.boundary_ts == 0, "before any transaction"
     assert state.held("a") is None
     state.stand(10.0)
+    state.stand(10.25)
     assert not state.is_held, "what was given is still being done"
     state.arrive(HoldPoint(90, 9, 5, ("shop.t",)), 10.5)
     assert state.held("a") == HoldPoint(90, 9, 5, ("shop.t",))
@@ -68,6 +70,27 @@ def test_it_cannot_go_back() -> None:
     with pytest.raises(Rejected, match="at 90 already, and cannot go back to 89"):
         go_on(state, 89, 1.0)
     assert state.is_held
+    with pytest.raises(Rejected, match="the limit of 2 s was over"):
+        go_on(state, 100, 3.0)
+    state = opened()
+    ask(state, "a", 2.0)
+    go_on(state, 0, 1.0)
+    assert state.boundary_ts == 0, "where it is"
+
+
+def test_a_stream_that_nobody_holds_is_not_counted() -> None:
+    state = opened()
+    state.stand(1.0)
+    assert state.held_s(5.0) == 0.0
+    assert state.boundary_ts > TS_MAX
+
+
+def test_one_that_is_released_on_the_way_is_over() -> None:
+    state = opened()
+    ask(state, "a", 2.0)
+    why = "it was released before the stream was there"
+    assert state.release("a", 1.0) == Released(0.0, False, why)
+    ask(state, "b", 2.0)
 
 
 def test_one_that_is_about_to_stand_can_go_on_and_does_not_stand_before() -> None:
@@ -91,6 +114,9 @@ def test_one_that_is_not_reached_in_time_is_over() -> None:
     assert not state.is_held
     assert state.boundary_ts == NEVER
     assert state.release("a", 12.0) == Released(0.5, False, "the stream did not come there in time")
+    state.ask("b", 2.0, 1.0, 12.0)
+    state.stand(13.0)
+    assert state.release("b", 14.0) == Released(0.0, False, "the stream did not come there in time")
     state.ask("b", 2.0, 1.0, 12.0)
     state.ask("c", 2.0, 1.0, 13.0)
     with pytest.raises(Conflict):

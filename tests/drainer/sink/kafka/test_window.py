@@ -55,6 +55,7 @@ def check(window: Window, marks: list[int], given: set[int], sizes: list[int]) -
     found = reached_by(marks, sent, given)
     assert window.reached.commit_ts == (5 if found < 0 else 10 * (found + 1))
     assert window.unacknowledged == sent - len(given)
+    assert {one for one in range(sent) if window.is_acknowledged(one)} == given
     first = next((one for one in range(sent) if one not in given), sent)
     assert window.bytes == sum(sizes[first:sent])
 
