@@ -204,7 +204,7 @@ class MetaWriter:
 
     def _change_tables(self, job: Job, history: dict[str, Any], commit_ts: int) -> None:
         action, schema_id = job["type"], job["schema_id"]
-        tables = history["MultipleTableInfos"] or [history["TableInfo"]]
+        tables = history.get("MultipleTableInfos") or [history["TableInfo"]]
         if action == 47:
             for home, table in zip(self._new_homes(job), tables, strict=True):
                 self._move(home, table, commit_ts)

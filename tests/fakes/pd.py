@@ -88,7 +88,7 @@ class FakeMember:
     def address(self) -> str:
         return f"{HOST}:{self.port}"
 
-    async def start(self) -> None:
+    def service(self) -> rpc.Service:
         unary = {
             "GetMembers": self._handler("GetMembers", pdpb_pb2.GetMembersRequest, self._members),
             "GetRegion": self._handler("GetRegion", pdpb_pb2.GetRegionRequest, self._region),
@@ -106,8 +106,10 @@ class FakeMember:
                 "UpdateServiceGCSafePoint", pdpb_pb2.UpdateServiceGCSafePointRequest, self._safe_point
             ),
         }
-        service = rpc.Service("pdpb.PD", unary=unary, bidi_streams={"Tso": self._tso})
-        self._server = await rpc.serve([*self._pd.before, service], HOST, self.port, tls=self._pd.tls)
+        return rpc.Service("pdpb.PD", unary=unary, bidi_streams={"Tso": self._tso})
+
+    async def start(self) -> None:
+        self._server = await rpc.serve([*self._pd.before, self.service()], HOST, self.port, tls=self._pd.tls)
 
     async def stop(self) -> None:
         """Its port refuses connections until `start`."""

@@ -103,10 +103,14 @@ class FakeTikv:
     async def serve(self, *store_ids: int) -> None:
         """Real servers on free ports, for all stores or for those named; PD knows their addresses."""
         for store_id in store_ids or tuple(self.cluster.stores):
-            unary = {method: self._handler(store_id, method) for method in _CALLS}
-            server = await rpc.serve([rpc.Service("tikvpb.Tikv", unary=unary)], "127.0.0.1", 0)
+            server = await rpc.serve([self.service(store_id)], "127.0.0.1", 0)
             self._servers[store_id] = server
             self.move(store_id, f"127.0.0.1:{server.port}")
+
+    def service(self, store_id: int) -> rpc.Service:
+        return rpc.Service(
+            "tikvpb.Tikv", unary={method: self._handler(store_id, method) for method in _CALLS}
+        )
 
     async def stop(self, *store_ids: int) -> None:
         """End the servers, of all stores or of those named."""

@@ -27,7 +27,7 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order by hash: of na
 
 from binlog_playground.cluster.mariadb import MariaDbServer  # noqa: E402 - by then it is the process it needs
 from tests.sim import mutants  # noqa: E402
-from tests.sim.mutants import DRAINER, READERS  # noqa: E402
+from tests.sim.mutants import DRAINER, READERS, TIDB  # noqa: E402
 
 _servers: list[MariaDbServer] = []
 """One for each world that runs at a time."""
@@ -50,6 +50,7 @@ class Result:
 def run(kind: str, seed: int, trace: bool) -> Result:
     from tests.sim.drainer_world import DrainerWorld
     from tests.sim.readers_world import ReadersWorld
+    from tests.sim.tidb_world import TidbWorld
     from tests.sim.world import Broken, World
 
     began_s = time.process_time()
@@ -58,6 +59,8 @@ def run(kind: str, seed: int, trace: bool) -> Result:
         world: World
         if kind == READERS:
             world = ReadersWorld(seed, Path(directory), say)
+        elif kind == TIDB:
+            world = TidbWorld(seed, Path(directory), say)
         else:
             number = _free.get()
             world = DrainerWorld(seed, Path(directory), _servers[number], say)
@@ -77,7 +80,7 @@ def run(kind: str, seed: int, trace: bool) -> Result:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="so many worlds")
-    parser.add_argument("--world", choices=(READERS, DRAINER), help="who uses the Pumps: readers")
+    parser.add_argument("--world", choices=(READERS, TIDB, DRAINER), help="who uses the Pumps: readers")
     parser.add_argument("--first", type=int, default=1, help="the seed of the first")
     parser.add_argument("--seed", type=int, help="this world alone")
     parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")

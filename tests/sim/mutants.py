@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Final
 
-READERS, DRAINER = "readers", "drainer"
+READERS, TIDB, DRAINER = "readers", "tidb", "drainer"
 """Kinds of worlds."""
 
 
@@ -106,6 +106,20 @@ MUTANTS: Final = {
         "    14: Failure.UNREACHABLE,  # UNAVAILABLE",
         "    14: Failure.FAILED,  # UNAVAILABLE",
         "a broken connection counts as an answer",
+    ),
+    "given-up-is-rolled-back": Mutant(
+        "pump.index.sorter",
+        "elif not commit_ts and tp == ROLLBACK and not self.clients_know:",
+        "elif not commit_ts and tp == ROLLBACK and not self.clients_know and False:",
+        "what TiDB gives up counts as rolled back, and TiKV is not asked",
+        TIDB,
+    ),
+    "no-trace-is-a-rollback": Mutant(
+        "tidb_binlog.upstream.tidb.tikv.transactions",
+        "        return Undecided(min(",
+        "        return RolledBack() if lock is None else Undecided(min(",
+        "a transaction whose locks are still on their way is taken for rolled back",
+        TIDB,
     ),
     "recent-begins-at-the-watermark": Mutant(
         "pump.storage.storage",

@@ -141,7 +141,6 @@ class PumpNode(Node):
             advertise_addr=self.address,
             data_dir=str(self._directory),
             pd_urls=ETCD,
-            upstream="standalone",
             stop_write_at_bytes=0,
             **self._options,  # type: ignore[arg-type]
         )

@@ -45,6 +45,7 @@ from tidb_binlog.process import daemon, process_identity
 from tidb_binlog.process.process_identity import ProcessIdentity
 from tidb_binlog.serving import listener
 from tidb_binlog.upstream import standalone
+from tidb_binlog.upstream.tidb.tikv import tikv
 
 START_S = 1_700_000_000.0
 _SYNC_S, _FILED_S, _SLOW_S = 0.01, 0.002, 0.5
@@ -183,7 +184,7 @@ def install() -> None:
         module.secrets = drawn  # type: ignore[attr-defined]
     etcd_client._Endpoint = lambda address, credentials: SimEndpoint(PORTS.store, address, credentials)  # type: ignore[misc, assignment]
     rpc.Client = lambda address, **options: SimRpc(PORTS.network, address, **options)  # type: ignore[misc, assignment]
-    notify_drainers.Client = rpc.Client  # type: ignore[misc]
+    notify_drainers.Client = tikv.Client = rpc.Client  # type: ignore[misc]
     HttpClient.ask = _ask  # type: ignore[method-assign, assignment]
     listener.listen, listener.check_free = _listen, lambda settings: None  # type: ignore[assignment]
     named_reader.serve = _serve  # type: ignore[assignment]

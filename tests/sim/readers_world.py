@@ -2,7 +2,7 @@
 
 Holds   a transaction that etcd says is committed comes to every reader, whatever died, and none else does;
         each comes once, in the order of commit_ts, and what was committed before a later one came has come
-        before it; healed, all has arrived in `CONVERGES_S`, and transactions of programs that live commit.
+        before it; healed, all has arrived in `converges_s`, and transactions of programs that live commit.
         A reader that was away for long may be told that something is purged, and takes a new snapshot
 
 Tests  tests/sim/test_worlds.py
@@ -25,10 +25,9 @@ import pumpclient
 from pumpclient import OutcomeUnknown, Publisher, column
 from tests.sim.life import Life
 from tests.sim.node import ETCD, die, in_life, new_life
-from tests.sim.world import CONVERGES_S, World
+from tests.sim.world import World
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream.standalone.layout import TXN
 
 TABLES: Final = ("shop.orders", "shop.items")
 
@@ -107,12 +106,11 @@ class ReadersWorld(World):
         await die(life)
         self.committed.clear()  # DDL that changes nothing comes to nobody
 
-    def _put(self, key: bytes, value: bytes) -> None:
-        known = len(self.commits)
-        super()._put(key, value)
-        if len(self.commits) > known:
-            insort(self.committed, self.commits[int(key[len(TXN) :])])
+    def _commits(self, start_ts: Ts, commit_ts: Ts) -> None:
+        if start_ts not in self.commits:
+            insort(self.committed, commit_ts)
             self.counts["committed"] += 1
+        super()._commits(start_ts, commit_ts)
 
     def _applied(self) -> dict[str, Ts]:
         return {reader.name: reader.done for reader in self.readers}
@@ -180,7 +178,7 @@ class ReadersWorld(World):
                     ETCD,
                     name=reader.name,
                     start=start,
-                    upstream="standalone",
+                    upstream=self.upstream,
                     spill_dir=str(self.directory),
                 ) as stream:
                     reader.begun.set()
@@ -270,7 +268,7 @@ class ReadersWorld(World):
             await die(life)
 
     async def _converge(self) -> None:
-        end_s = self.loop.time() + CONVERGES_S
+        end_s = self.loop.time() + self.converges_s
         while self.loop.time() < end_s:
             await self._start_all()
             await asyncio.sleep(1.0)

@@ -40,6 +40,16 @@ def test_worlds_hold_and_a_seed_is_one_world() -> None:
 
 
 @pytest.mark.timeout(DEADLINE_S)
+def test_worlds_of_tidb_hold_and_a_seed_is_one_world() -> None:
+    some = worlds("--world", "tidb", "--seeds", "3", "--first", "38")
+    assert some.returncode == 0, some.stdout + some.stderr
+    (line,) = [
+        line for line in worlds("--world", "tidb", "--seed", "40").stdout.splitlines() if "seed" in line
+    ]
+    assert line in some.stdout.splitlines(), "to the byte"
+
+
+@pytest.mark.timeout(DEADLINE_S)
 @pytest.mark.integration
 def test_worlds_with_a_drainer_hold_and_a_seed_is_one_world() -> None:
     some = worlds("--world", "drainer", "--seeds", "2", "--first", "13")

@@ -48,6 +48,8 @@ class Broken(AssertionError):
 class World:
     """One seed. `say` gets what happens, line by line."""
 
+    upstream = "standalone"
+    converges_s = CONVERGES_S
     live_s = 120.0
     """A reader that shows itself less often may lose what it has not done."""
 
@@ -64,7 +66,7 @@ class World:
         self.store.on_put = self._put
         self.purges = Purges(self.live_s)
         self.purging = self.rng.random() < 0.5
-        self.commits: dict[Ts, Ts] = {}  # by start_ts, of what etcd says is committed
+        self.commits: dict[Ts, Ts] = {}  # by start_ts, of what the upstream says is committed
         self._gone: dict[Ts, str] = {}  # prewrites that were purged undecided, and by whom
         self.downstream: Downstream | None = None
         self.pumps: dict[str, PumpNode] = {}
@@ -121,6 +123,7 @@ class World:
     # -- the story -------------------------------------------------------------------------------------
 
     async def _story(self) -> None:
+        self._begin_upstream()
         for number in range(1, 3):
             await self._add_pump(f"p{number}")
         await self._begin()
@@ -131,6 +134,9 @@ class World:
             await self._look_after()
         await self._heal()
         await self._converge()
+
+    def _begin_upstream(self) -> None:
+        """What the cluster stands on is there; etcd always is."""
 
     async def _begin(self) -> None:
         """Who uses it is there."""
@@ -148,6 +154,7 @@ class World:
         pump = PumpNode(
             name,
             self.directory,
+            upstream=self.upstream,
             heartbeat_interval_s=self.rng.choice((0.5, 2.0)),
             index_queue_bytes=self.rng.choice((1024, 1 << 20)),
             recent_bytes=self.rng.choice((2048, 1 << 20)),
@@ -170,10 +177,13 @@ class World:
         """What is true, whatever programs know: what etcd has decided, and who has shown itself."""
         self.purges.shown(key, self.loop.time())
         if key.startswith(TXN) and isinstance(entry := decode_entry(key, value), Committed):
-            start_ts = int(key[len(TXN) :])
-            if start_ts in self._gone:
-                self.breaks(f"{self._gone[start_ts]} purged the prewrite {start_ts} before it committed")
-            self.commits[start_ts] = entry.commit_ts
+            self._commits(int(key[len(TXN) :]), entry.commit_ts)
+
+    def _commits(self, start_ts: Ts, commit_ts: Ts) -> None:
+        """The upstream says so, perhaps again."""
+        if start_ts in self._gone:
+            self.breaks(f"{self._gone[start_ts]} purged the prewrite {start_ts} before it committed")
+        self.commits[start_ts] = commit_ts
 
     def _removed(self, host: str, data: bytes) -> None:
         """A Pump's log file."""

@@ -182,7 +182,7 @@ class TikvTransactions:
             return await self._decide(start_ts, key, now_ts, deadline, None, end_if_absent=True, kept=True)
         old = watched_s >= self._watched_s or given_up
         problem: BinlogError | None = None
-        lock: kv.MvccLock | None = None
+        lock: kv.MvccLock | None = None  # its own, not that of whoever wrote the key later
         try:
             reply, _ = await self._tikv.send(
                 key,
@@ -196,7 +196,7 @@ class TikvTransactions:
             outcome = recorded(reply.info, start_ts)
             if outcome is not None:
                 return outcome
-            lock = reply.info.lock
+            lock = reply.info.lock if reply.info.lock.start_ts == start_ts else None
             if reply.error:
                 problem = refusal(reply.error)
         except (Rejected, Unavailable) as error:

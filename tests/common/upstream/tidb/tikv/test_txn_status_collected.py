@@ -12,7 +12,7 @@ from tests.fakes.world import TikvWorld
 from tidb_binlog import tso
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.upstream.tidb.pd.safe_point import CollectedUpTo
-from tidb_binlog.upstream.tidb.tikv.transactions import TikvTransactions
+from tidb_binlog.upstream.tidb.tikv.transactions import ABANDONED_WATCHED_S, TikvTransactions
 from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided, Unknown
 
 KEY = b"t\x80primary"
@@ -46,6 +46,19 @@ async def test_below_the_safe_point_no_trace_is_unknown_and_stays_so(given_up: b
     assert isinstance(outcome, Unknown)
     assert "no trace" in outcome.reason
     assert not any(write.kind == ROLLBACK for write in world.cluster.mvcc.row(KEY).writes)
+
+
+@pytest.mark.parametrize("locked", [False, True])
+async def test_it_is_said_as_soon_as_nothing_can_be_on_its_way(locked: bool) -> None:
+    """An operator has to know, and not in ten minutes. `locked`: by another transaction."""
+    world = TikvWorld()
+    start_ts = _committed_and_collected(world)
+    if locked:
+        world.cluster.prewrite({KEY: b"another's"})
+    asker = world.transactions()
+    assert isinstance(await _ask(asker, start_ts), Undecided)
+    world.cluster.clock.advance(ABANDONED_WATCHED_S)
+    assert isinstance(await _ask(asker, start_ts), Unknown)
 
 
 @pytest.mark.parametrize("given_up", [False, True])
