@@ -83,6 +83,8 @@ _SAME: Final = "what is put there is what stands there"
 _EXACT: Final = "ages of what is long ago are told a little more, or less, exactly"
 _ABOVE_ALL: Final = "any number above all timestamps"
 _ASKED: Final = "whoever asks for a hold sets it before it is looked at"
+_OCTET: Final = "a frame is completed by an octet at least"
+_LONGER: Final = "the longer way does the same"
 _SHORTCUT: Final = "the loop below cuts such a list into the same one part"
 EQUIVALENT: Final[dict[str, dict[str, str]]] = {
     "merger": {
@@ -141,10 +143,26 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "may be the first",
     },
     "http2_outbound": {
-        "Outbound.reply: size > _WHOLE_MAX  ->  size >= _WHOLE_MAX": "the longer way sends the same",
+        "Outbound.reply: size > _WHOLE_MAX  ->  size >= _WHOLE_MAX": _LONGER,
         "Outbound.message: len(message) <= _JOINED_MAX  ->  len(message) < _JOINED_MAX": "one piece or two, "
         "the octets are the same",
         "Outbound.drop: 0  ->  1": "a stream is dropped once",
+    },
+    "http2_connection": {
+        "Connection.receive: at < 0  ->  at <= 0": _OCTET,
+        "Connection._split_frame: missing > 0  ->  missing >= 0": "of nothing missing nothing is taken",
+        "Connection._split_frame: if not isinstance(tail, bytearray):  ->  if isinstance(tail, bytearray):": (
+            "says how it grows, not to what"
+        ),
+        "Connection._frames: flags & _UNUSUAL_HEADERS  ->  flags | _UNUSUAL_HEADERS": _LONGER,
+        "Connection._headers: flags & (PADDED | HAS_PRIORITY)  ->  flags | (PADDED | HAS_PRIORITY)": _LONGER,
+        "Connection._frames: kind < CONTINUATION  ->  kind <= CONTINUATION": "that one was asked for before",
+        "Connection._check_order: raise self.fault  ->  pass": "what follows raises, too; the first fault "
+        "stands",
+        "Connection._headers: raise ConnectionFault(frames.PROTOCOL_ERROR, 'HEADERS on stream 0 (R6.2)')"
+        "  ->  pass": "0 is no id above the last",
+        "Connection.wake_at: moment_s < self.next_tick_s  ->  moment_s <= self.next_tick_s": _SAME,
+        "Connection.finished: stream.call = None  ->  pass": "the garbage collector finds them later",
     },
     "http2_control": {
         "_settings: 1  ->  2": "lengths here are multiples of 6",

@@ -167,7 +167,6 @@ class Connection:
             tail += data[missing:]
             self._tail = tail
             return -1
-        self._tail = b""
         self._frames(b"".join((tail, data[missing:stop])), 0)
         return stop
 
@@ -210,7 +209,7 @@ class Connection:
                 except StreamFault as fault:
                     self._stream_fault(stream_id & 0x7FFFFFFF, fault)
             at = stop
-        self._tail = data[at:] if at < size else b""
+        self._tail = data[at:]
 
     def _check_order(self, kind: int, flags: int, stream_id: int) -> None:
         if self.fault is not None:  # a limit was passed while a frame before this one was answered
@@ -250,7 +249,7 @@ class Connection:
 
     def _continuation(self, payload: bytes, flags: int, stream_id: int) -> None:
         blocks = self.blocks
-        if blocks.open_on == 0 or stream_id != blocks.open_on:
+        if blocks.open_on == 0:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "CONTINUATION without HEADERS (R6.10)")
         whole = blocks.go_on(payload, bool(flags & END_HEADERS))
         if whole is not None:
@@ -289,7 +288,6 @@ class Connection:
             if end and head.content_length:
                 raise StreamFault(frames.PROTOCOL_ERROR, "content-length without a body (R8.1.1)")
         self.streams[stream_id] = stream
-        self.called_s = self.now_s
         self.above.on_request(stream, head, bool(end))
 
     def _late_headers(self, stream_id: int) -> None:

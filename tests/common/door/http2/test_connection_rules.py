@@ -216,6 +216,7 @@ BREACHES = [
         "R6.4", "RST_STREAM of 5 octets", frame(RST_STREAM, 0, 1, bytes(5)), FRAME_SIZE_ERROR, before=OPEN
     ),
     Breach("R6.4", "RST_STREAM on the last of all streams, idle", rst(MAX), PROTOCOL_ERROR, before=OPEN),
+    Breach("R5.1", "DATA on the last of all, idle", data(MAX), PROTOCOL_ERROR, before=OPEN),
     Breach("R5.1", "WINDOW_UPDATE on the last of all, idle", window(MAX, 1), PROTOCOL_ERROR, before=OPEN),
     Breach("R6.4", "RST_STREAM on an idle stream", rst(3), PROTOCOL_ERROR, before=OPEN),
     Breach("R6.5", "acknowledgement with payload", frame(SETTINGS, ACK, 0, bytes(6)), FRAME_SIZE_ERROR),
@@ -252,6 +253,7 @@ BREACHES = [
         before=OPEN,
     ),
     Breach("R6.9", "WINDOW_UPDATE of 0", window(0, 0), PROTOCOL_ERROR),
+    Breach("R6.10", "CONTINUATION on stream 0", continuation(0, GET), PROTOCOL_ERROR),
     Breach("R6.9", "WINDOW_UPDATE of 0 on a stream", window(1, 0), PROTOCOL_ERROR, 1, OPEN),
     Breach("R6.9.1", "connection window of 2^31", window(0, MAX - 65535 + 1), FLOW_CONTROL_ERROR),
     Breach("R6.9.1", "stream window of 2^31", window(1, MAX - 65535 + 1), FLOW_CONTROL_ERROR, 1, OPEN),
@@ -505,6 +507,63 @@ def test_R5_1_how_streams_were_reset_is_remembered_for_the_last_thousand() -> No
     # The oldest one: discarded, as any that old.
     assert peer.send(data(1)) == []
     assert not peer.connection.ended
+
+
+@pytest.mark.parametrize(
+    ("stream", "code"), [(1, STREAM_CLOSED), (3, PROTOCOL_ERROR), (5, PROTOCOL_ERROR), (7, STREAM_CLOSED)]
+)
+def test_R5_1_1_what_was_skipped_is_told_from_what_has_ended(stream: int, code: int) -> None:
+    peer = Peer()
+    for used in (1, 7):
+        peer.send(get(used))
+        peer.answer(used)
+        peer.send()
+    (goaway,) = peer.send(get(stream))
+    assert int.from_bytes(goaway.payload[4:8], "big") == code
+
+
+def test_R5_1_1_the_last_of_all_ids_opens_a_stream() -> None:
+    peer = Peer()
+    assert peer.send(get(MAX)) == []
+    assert peer.events == [("request", MAX, b"/", True)]
+
+
+@pytest.mark.parametrize("end", [0, END_STREAM])
+def test_R6_2_what_stands_around_a_block_changes_nothing(end: int) -> None:
+    prior = struct.pack(">LB", 3, 16)
+    for flags, payload in {
+        0: GET,
+        frames.HAS_PRIORITY: prior + GET,
+        PADDED: b"\x02" + GET + bytes(2),
+        PADDED | frames.HAS_PRIORITY: b"\x02" + prior + GET + bytes(2),
+    }.items():
+        for reserved in (0, 1 << 31):
+            peer = Peer()
+            assert peer.send(frame(HEADERS, flags | END_HEADERS | end, reserved | 1, payload)) == []
+            assert peer.events == [("request", 1, b"/", bool(end))]
+    peer = Peer()
+    assert peer.send(frame(HEADERS, frames.HAS_PRIORITY | END_HEADERS, 1, prior))[0].kind == RST_STREAM
+
+
+def test_R8_1_a_request_ends_with_its_trailers() -> None:
+    peer = Peer()
+    assert peer.send(get(1, end=False), headers(1, b"", 5)) == []
+    assert peer.send(data(1, b"x"))[0] == Frame(RST_STREAM, 0, 1, struct.pack(">L", STREAM_CLOSED))
+
+
+def test_R4_1_a_frame_is_answered_with_its_last_octet_and_refused_with_its_head() -> None:
+    octets = settings()
+    for at in range(1, len(octets)):
+        peer = Peer()
+        assert peer.send(octets[:at]) == []
+        assert [item.flags for item in peer.send(octets[at:])] == [ACK]
+    longest = Limits().frame_bytes_max
+    for size in (longest, longest + 1):
+        octets = frame(0x20, 0, 0, bytes(size))
+        for at in (4, 8, 9):
+            peer = Peer(Limits())
+            answer = peer.send(octets[:at]) + peer.send(octets[at:10])
+            assert [item.kind for item in answer] == [GOAWAY] * (size - longest)
 
 
 def test_R5_1_1_an_id_closes_the_idle_ones_below() -> None:

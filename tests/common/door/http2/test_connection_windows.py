@@ -328,7 +328,7 @@ def test_R6_9_half_a_stream_window_is_given_back_at_once() -> None:
     assert peer.produce() == []
     peer.connection.credit(stream, 1)
     assert peer.produce() == [Frame(WINDOW_UPDATE, 0, 1, struct.pack(">L", half))]
-    assert stream.owed == 0
+    assert (stream.owed, stream.receive_window) == (0, Limits().stream_window_bytes + half)
 
 
 def test_R6_9_padding_is_given_back() -> None:
@@ -337,6 +337,7 @@ def test_R6_9_padding_is_given_back() -> None:
     stream = peer.above.streams[1]
     peer.send(frame(DATA, PADDED, 1, b"\x05abc" + bytes(5)))
     assert (stream.receive_window, stream.owed) == (Limits().stream_window_bytes - 9, 6)
+    assert peer.connection.outbound.data_frames == 1
 
 
 def test_R6_9_the_connection_window_is_restored_at_half() -> None:
@@ -356,4 +357,7 @@ def test_R6_9_a_request_that_ended_gives_no_window_back() -> None:
     peer = Sender(streams=0)
     peer.send(get(1, end=False), data(1, b"x", end=True))
     peer.connection.credit(peer.above.streams[1], 1 << 20)
+    assert peer.produce() == []
+    peer.send(get(3, end=False), rst(3))
+    peer.connection.credit(peer.above.streams[3], 1 << 20)
     assert peer.produce() == []
