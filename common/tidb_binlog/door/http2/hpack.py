@@ -164,11 +164,14 @@ class Decoder:
     def _field(self, block: bytes, pos: int, octet: int, kept: bool = True) -> tuple[Entry, int, int]:
         """The field that starts with `octet`, its size and the position after it. One that is not `kept` for
         its list gets a note only if it goes into the table."""
-        if octet >= 128:  # H6.1
-            index = 0
-            if octet == 255:
-                index, pos = _integer(block, pos, 127)
-            return *self._at(index), pos
+        if octet == 128:
+            raise CompressionError("index 0")  # H6.1
+        if octet == 255:  # an index beyond one octet is of the table
+            index, pos = _integer(block, pos, 127)
+            try:
+                return *self._dynamic[_LAST_STATIC - index], pos
+            except IndexError:
+                raise _past_table(index) from None
         if octet >= 64:  # with indexing (H6.2.1)
             prefix = 63
         elif octet < 32:  # without, never (H6.2.2, H6.2.3)
@@ -193,16 +196,6 @@ class Decoder:
         if octet >= 64:
             self._insert(entry, size)
         return entry, size, pos
-
-    def _at(self, index: int) -> _Sized:
-        if index > _LAST_STATIC:
-            try:
-                return self._dynamic[_LAST_STATIC - index]
-            except IndexError:
-                raise _past_table(index) from None
-        if not index:
-            raise CompressionError("index 0")  # H6.1
-        return self._static[index]
 
     def _insert(self, entry: Entry, size: int) -> None:
         """H4.4: what has to go goes first; an entry larger than the table leaves it empty."""

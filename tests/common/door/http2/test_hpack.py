@@ -669,3 +669,20 @@ def test_octets_of_our_encoders() -> None:
     assert indexed(62) == b"\xbe"
     assert size_update(0) == b"\x20"
     assert size_update(4096) == b"\x3f\xe1\x1f"
+
+
+@pytest.mark.parametrize("head", [b"\x0f\x2e", b"\x1f\x2e", b"\x7d"])
+def test_the_last_static_name_is_that_of_a_literal(head: bytes) -> None:
+    """However the field is to be kept; and where its list is too large, it counts by its own size."""
+    decoding = decoder()
+    decoding.decode(insert(b"x-new", b"1"))
+    assert [entry[:2] for entry in decoding.decode(head + b"\x01v")] == [(b"www-authenticate", b"v")]
+
+
+@pytest.mark.parametrize(("index", "size"), [(2, 42), (61, 48), (62, 38)])
+def test_a_list_that_is_too_large_is_counted_to_its_end(index: int, size: int) -> None:
+    decoding = decoder(list_bytes_max=39)
+    decoding.decode(insert(b"x-new", b"1"))
+    with pytest.raises(ListTooLarge) as caught:
+        decoding.decode(indexed(2) + indexed(index))
+    assert caught.value.bytes_total == 42 + size
