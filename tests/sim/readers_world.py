@@ -201,7 +201,7 @@ class ReadersWorld(World):
         if ts <= reader.position:
             self.breaks(f"{reader.name} at {reader.position} is told to begin after {ts}")
         self.counts["snapshots"] += 1
-        reader.position, reader.may_lose = ts, False
+        reader.position = ts
         for commit_ts in self.committed[: bisect_right(self.committed, ts)]:
             reader.has.setdefault(commit_ts, [])
 
@@ -212,12 +212,14 @@ class ReadersWorld(World):
             self.breaks(f"{reader.name} was given {commit_ts} behind its position {reader.position}")
         if reader.position == 0 and reader.may_lose:  # nothing was done, and it asked for what there is
             self._take_snapshot(reader, commit_ts - 1)
+        reader.may_lose = False  # until then another Pump may tell of more
         after = bisect_right(self.committed, reader.position)
         missing = self.committed[after : bisect_left(self.committed, commit_ts)]
         if missing:
             self.breaks(f"{reader.name} was given {commit_ts} without {missing}, committed before it came")
         reader.position = commit_ts
         if isinstance(change, drainer.Ddl):
+            reader.has[commit_ts] = []
             return
         if commit_ts not in self.committed:
             self.breaks(f"{reader.name} was given {commit_ts}, which did not commit")

@@ -2,7 +2,8 @@
 
 As in the readers' world; what is true is what TiKV has committed. Sessions do as TiDB: binlog and locks are
 prewritten at once, a commit binlog is sent when the primary key is committed, and nobody waits for it, so it
-may be missing, as a session may in the middle of anything. What ends of it all is TiKV's to say.
+may be missing, as a session may in the middle of anything. Tables are created meanwhile, and written to; a
+job comes into the history some time after its commit.
 
 Tests  tests/sim/test_worlds.py
 """
@@ -12,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import drainer
 import pumpclient
 from pumpclient import PumpClient
 from tests.fakes.cluster import FakeCluster, Member
@@ -26,8 +29,9 @@ from tests.fakes.tikv import FakeTikv
 from tests.sim.etcd import HOST
 from tests.sim.node import ETCD, in_life, new_life
 from tests.sim.ports import START_S
-from tests.sim.readers_world import TABLES, End, ReadersWorld, Txn
+from tests.sim.readers_world import TABLES, End, Reader, ReadersWorld, Txn
 from tests.sim.world import CONVERGES_S
+from tidb_binlog import tso
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.errors import BinlogError, Unavailable
@@ -45,9 +49,9 @@ _TABLES: Final = tuple(
     TableInfo(number, name.split(".")[1], (_ID,), pk_is_handle=True)
     for number, name in enumerate(TABLES, start=_SCHEMA_ID + 1)
 )
-_ENCODERS: Final = {table.id: RowEncoder(table) for table in _TABLES}
+_ENCODER: Final = RowEncoder(_TABLES[0])
+_JOBS: Final = 90  # of a table whose keys are those of DDL transactions
 _TTL_MS: Final = 3000
-_VERSION: Final = len(_TABLES) + 1
 
 
 class _Clock(ManualClock):
@@ -71,6 +75,9 @@ class TidbWorld(ReadersWorld):
         self.cluster.split(*(record_key(table.id, 0) for table in _TABLES))
         self.tikv = FakeTikv(self.cluster)
         self.pd = FakePd(self.cluster, None)
+        self._meta = MetaWriter(self.cluster.put, Kind())
+        self._tables = list(_TABLES)
+        self._ddl: dict[Ts, str] = {}  # by commit_ts
         self.lost = self.rng.choice((0.0, 0.05))  # of TiKV's answers
 
     def _begin_upstream(self) -> None:
@@ -96,19 +103,22 @@ class TidbWorld(ReadersWorld):
             pumpclient.create_table_job(number, _SCHEMA_ID, _SCHEMA, table, schema_version=number)
             for number, table in enumerate(_TABLES, start=2)
         ]
-        writer = MetaWriter(self.cluster.put, Kind())
-        writer.found_cluster()
+        self._meta.found_cluster()
         for text in jobs:
             job = json.loads(text)
             job["start_ts"], job["real_start_ts"], commit_ts, job["binlog"]["FinishedTS"] = (
                 self.cluster.ts(1000) for _ in range(4)
             )
-            writer.run(job, commit_ts)
+            self._meta.run(job, commit_ts)
 
     async def _founded(self) -> None:
         """The tables are."""
 
     # -- sessions --------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        await super()._begin()
+        self._start_app("ddl")
 
     async def _write(self, host: str) -> None:
         while True:
@@ -118,6 +128,10 @@ class TidbWorld(ReadersWorld):
                     ends.push_async_callback(upstream.close)
                     client = await ends.enter_async_context(await pumpclient.connect(ETCD))
                     while True:
+                        if host == "ddl":
+                            await asyncio.sleep(self.rng.expovariate(0.3))
+                            await self._create(client, upstream)
+                            continue
                         await self._session(client, upstream)
                         await asyncio.sleep(self.rng.expovariate(5.0))
             except BinlogError as error:
@@ -128,20 +142,22 @@ class TidbWorld(ReadersWorld):
         number = next(self._numbers)
         self.txns[number] = record = Txn(number, self.loop.time())
         start_ts = await upstream.oracle.timestamp()
-        keys = [record_key(table.id, number) for table in _TABLES]
-        self.rng.shuffle(keys)
+        tables = self.rng.sample(self._tables, 2)
+        keys = [record_key(table.id, number) for table in tables]
+        value = prewrite_value(
+            1 + len(self._tables), [(table.id, (0,), (_ENCODER.insert((number,)),)) for table in tables]
+        )
         try:
-            await self._prewritten(client, start_ts, number, keys)
+            await self._prewritten(client.write_prewrite(start_ts, keys[0], value), start_ts, keys)
             await asyncio.sleep(self.rng.choice((0.0, 0.01, 0.5, 5.0)))
             if self.rng.random() < 0.1:
                 raise _RolledBack
-            commit_ts = await self._committed(upstream, record, start_ts, keys[0])
+            commit_ts = await self._committed(upstream, start_ts, keys[0])
         except _RolledBack as error:
             record.end = End.NOT_COMMITTED
-            if 0 < self.healed_s < record.began_s and str(error):
+            if 0 < self.healed_s < record.began_s and str(error) and self.loop.time() - record.began_s < 2.0:
                 self.breaks(f"{number} did not commit though nothing is wrong: {error}")
-            roll_back = self._at(keys, lambda: self.cluster.roll_back(start_ts, *keys))
-            await asyncio.gather(roll_back, client.write_rollback(start_ts, keys[0]), return_exceptions=True)
+            await self._roll_back(client, start_ts, keys)
         except Unavailable:
             record.end = End.UNKNOWN
             if self.rng.random() < 0.5:  # TiDB says so of whatever ended with an error
@@ -152,9 +168,44 @@ class TidbWorld(ReadersWorld):
             self.loop.create_task(self._finish(client, start_ts, commit_ts, keys))
         self.trace(number, record.end.value, record.commit_ts)
 
-    async def _prewritten(self, client: PumpClient, start_ts: Ts, number: int, keys: list[bytes]) -> None:
+    async def _create(self, client: PumpClient, upstream: TidbUpstream) -> None:
+        """A table; once more by the next one if it fails."""
+        number = len(self._tables)
+        table = replace(_TABLES[0], id=_TABLES[0].id + number, name=f"more_{number}")
+        query = f"CREATE TABLE `{table.name}` (`id` BIGINT PRIMARY KEY)"
+        start_ts = await upstream.oracle.timestamp()
+        key = record_key(_JOBS, start_ts)
+
+        def public(commit_ts: Ts) -> None:
+            text = pumpclient.create_table_job(
+                2 + number, _SCHEMA_ID, _SCHEMA, table, schema_version=2 + number
+            )
+            job = json.loads(text) | {
+                "query": query,
+                "start_ts": commit_ts - 1,
+                "real_start_ts": commit_ts - 1,
+            }
+            job["binlog"]["FinishedTS"] = commit_ts + tso.compose(self.rng.choice((1, 1000, 10_000)))
+            self._meta.run(job, commit_ts)
+            self._tables.append(table)
+            self._ddl[commit_ts] = query
+
+        try:
+            binlog = client.write_ddl_prewrite(start_ts, key, query, job_id=2 + number)
+            await self._prewritten(binlog, start_ts, [key])
+            commit_ts = await self._committed(upstream, start_ts, key, public)
+        except _RolledBack:
+            await self._roll_back(client, start_ts, [key])
+        else:
+            self.counts["ddl"] += 1
+            self.loop.create_task(self._finish(client, start_ts, commit_ts, [key]))
+
+    async def _roll_back(self, client: PumpClient, start_ts: Ts, keys: list[bytes]) -> None:
+        roll_back = self._at(keys, lambda: self.cluster.roll_back(start_ts, *keys))
+        await asyncio.gather(roll_back, client.write_rollback(start_ts, keys[0]), return_exceptions=True)
+
+    async def _prewritten(self, binlog: Coroutine[Any, Any, bool], start_ts: Ts, keys: list[bytes]) -> None:
         """Binlog and locks at once. Raises `_RolledBack` where one of them is not there."""
-        rows = [(table.id, (0,), (_ENCODERS[table.id].insert((number,)),)) for table in _TABLES]
         later = self.rng.choice((0, start_ts + 1))  # a lock's min_commit_ts may be pushed by who asks, or not
 
         def lock() -> None:
@@ -162,7 +213,7 @@ class TidbWorld(ReadersWorld):
             self.cluster.prewrite(values, start_ts=start_ts, ttl_ms=_TTL_MS, min_commit_ts=later)
 
         done = await asyncio.gather(
-            client.write_prewrite(start_ts, keys[0], prewrite_value(_VERSION, rows)),
+            binlog,
             self._at(keys, lock, after_s=self.rng.choice((0.0, 0.0, 0.0, 0.0, 8.0))),
             return_exceptions=True,
         )
@@ -172,21 +223,27 @@ class TidbWorld(ReadersWorld):
             if isinstance(error, BaseException):
                 raise error
 
-    async def _committed(self, upstream: TidbUpstream, record: Txn, start_ts: Ts, primary: bytes) -> Ts:
-        """The primary key is. Raises `_RolledBack`, and `Unavailable` where nobody says."""
+    async def _committed(
+        self,
+        upstream: TidbUpstream,
+        start_ts: Ts,
+        primary: bytes,
+        also: Callable[[Ts], None] = lambda _: None,
+    ) -> Ts:
+        """The primary key, and `also` with it. Raises `_RolledBack`; `Unavailable` where nobody says."""
         while True:
             commit_ts = await upstream.oracle.timestamp()
 
             def commit(commit_ts: Ts = commit_ts) -> None:
                 self.cluster.commit(start_ts, primary, commit_ts=commit_ts)
                 self._commits(start_ts, commit_ts)
+                also(commit_ts)
 
             try:
                 await self._at([primary], commit)
             except KeyFailure as failure:
                 if failure.error.abort != "CommitTsExpired":
-                    said = failure.error.abort or failure.error.retryable
-                    raise _RolledBack("" if self.loop.time() - record.began_s > 2.0 else said) from None
+                    raise _RolledBack(failure.error.abort or failure.error.retryable) from None
             else:
                 return commit_ts
 
@@ -196,8 +253,16 @@ class TidbWorld(ReadersWorld):
             self.counts["commit binlog never sent"] += 1
         else:
             await client.write_commit(start_ts, commit_ts, keys[0])
-        with contextlib.suppress(Unavailable, KeyFailure):
-            await self._at(keys[1:], lambda: self.cluster.commit(start_ts, *keys[1:], commit_ts=commit_ts))
+        if keys[1:]:
+            with contextlib.suppress(Unavailable, KeyFailure):
+                await self._at(
+                    keys[1:], lambda: self.cluster.commit(start_ts, *keys[1:], commit_ts=commit_ts)
+                )
+
+    def _came(self, reader: Reader, change: drainer.Transaction | drainer.Ddl) -> None:
+        super()._came(reader, change)
+        if isinstance(change, drainer.Ddl) and self._ddl.get(change.commit_ts) != change.query:
+            self.breaks(f"{reader.name} was given {change.query}, which is not what was run")
 
     async def _at(self, keys: list[bytes], work: Callable[[], object], after_s: float = 0.0) -> None:
         """Done by the store that leads the first key."""
@@ -246,7 +311,7 @@ class TidbWorld(ReadersWorld):
         await super()._heal()
 
     def _key(self) -> bytes:
-        return record_key(self.rng.choice(_TABLES).id, self.rng.randrange(1, max(2, len(self.txns))))
+        return record_key(self.rng.choice(self._tables).id, self.rng.randrange(1, max(2, len(self.txns))))
 
 
 class _RolledBack(Exception):

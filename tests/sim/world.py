@@ -207,7 +207,7 @@ class World:
 
     async def _purged(self) -> None:
         """What every reader has done goes: the newest file of each Pump is left."""
-        end_s = self.loop.time() + CONVERGES_S
+        end_s = self.loop.time() + self.converges_s
         while any(len(pump.log_files) > 1 for pump in self._up() if self.purging):
             if self.loop.time() > end_s:
                 left = {pump.name: pump.log_files for pump in self._up()}

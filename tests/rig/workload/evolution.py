@@ -102,7 +102,7 @@ class Evolution:
                 return ""
             self._kind = next(self._kinds)
         if self._kind in (ActionType.RENAME_TABLE, ActionType.DROP_TABLE):
-            return self._random.choice(names)
+            return self._random.choice(names) if names else ""  # where those that were to come were refused
         able = [name for name in (*names, EVOLVING) if self._form(name) is not None]
         return self._random.choice(able or [EVOLVING])
 
