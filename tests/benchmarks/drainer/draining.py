@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +31,7 @@ from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
 from tests.benchmarks.peer.programs import DRAINER, programs
 from tests.benchmarks.report import Result, Theirs
 from tests.benchmarks.settings import Settings, private_cluster
+from tidb_binlog import tso
 from tidb_binlog.errors import DownstreamError, Unavailable
 
 ROUNDS: Final = 3
@@ -40,6 +41,8 @@ STATUS_S: Final = 0.1
 LANES: Final = f"SELECT applied_ts FROM {DEFAULT_SCHEMA}.lanes WHERE lane < {SIDE_LANES} ORDER BY lane"
 DEADLINE_S: Final = 60.0
 PEER_DEADLINE_S: Final = 300.0
+MOVE_S: Final = 1.0
+MOVE: Final = tso.compose(4000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,26 @@ def verify(server: MariaDbServer, scenario: Scenario) -> None:
                 raise DownstreamError(f"contents differ: {difference}")
     finally:
         connection.close()
+
+
+@asynccontextmanager
+async def going_on(cluster: Cluster) -> AsyncIterator[None]:
+    """The clock that stands moves: Go's drainer says where it is when it stores that, which takes a mark of
+    time that is 3 s behind the one before."""
+    assert cluster.upstream is not None
+    oracle = cluster.upstream.oracle
+
+    async def move() -> None:
+        while True:
+            await asyncio.sleep(MOVE_S)
+            await oracle.pin(await oracle.timestamp() + MOVE)
+
+    moving = asyncio.create_task(move())
+    try:
+        yield
+    finally:
+        moving.cancel()
+        await asyncio.gather(moving, return_exceptions=True)
 
 
 class Observer:
@@ -243,7 +266,8 @@ class Bench:
         deadline_s = self._deadline_s if progress is OURS else PEER_DEADLINE_S
         observer = Observer(node, pids, server, deadline_s, progress)
         try:
-            samples = await asyncio.to_thread(observer.run, self._last_ts)
+            async with nullcontext() if progress is OURS else going_on(self.cluster):
+                samples = await asyncio.to_thread(observer.run, self._last_ts)
         finally:
             observer.close()
         peaks = peak_rss_mib(pids[0]), peak_rss_mib(pids[1])

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ from binlog_playground.cluster.cluster import Cluster, Node
 from binlog_playground.replay import Replay
 from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
-from tests.benchmarks.drainer.draining import OURS, PEER
+from tests.benchmarks.drainer.draining import OURS, PEER, going_on
 from tests.benchmarks.drainer.stored import fill
 from tests.benchmarks.drainer.sysbench import workload
 from tests.benchmarks.measure import StatusPage, cpu_s, peak_rss_mib, percentile
@@ -125,7 +126,8 @@ class Bench:
             shutil.rmtree(self._cluster.directory / peer.name, ignore_errors=True)
         node.process.start()
         pids = node.process.pid, self._cluster.pumps[0].process.pid
-        seconds, drainer_s, pump_s = await asyncio.to_thread(self._observe, node, pids)
+        async with nullcontext() if peer is None else going_on(self._cluster):
+            seconds, drainer_s, pump_s = await asyncio.to_thread(self._observe, node, pids)
         peak = peak_rss_mib(pids[0])
         await asyncio.to_thread(node.process.stop)
         tables, rows = await asyncio.to_thread(replayed, self.directory)
