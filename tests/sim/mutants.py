@@ -140,6 +140,20 @@ MUTANTS: Final = {
         "",
         "purged files stay on the disk",
     ),
+    "a-failed-sync-is-tried-again": Mutant(
+        "pump.log.log_file",
+        "        os.fdatasync(self._held().number)\n",
+        "        try:\n            os.fdatasync(self._held().number)\n"
+        "        except OSError:\n            os.fdatasync(self._held().number)\n",
+        "after a failed sync the next one is believed",
+    ),
+    "a-read-error-is-an-end": Mutant(
+        "tidb_binlog.filesystem",
+        "    data = os.pread(descriptor, size, offset)\n    if",
+        "    try:\n        data = os.pread(descriptor, size, offset)\n"
+        '    except OSError:\n        data = b""\n    if',
+        "a file that cannot be read is taken for one that ends",
+    ),
     "doubt-is-applied-again": Mutant(
         "drainer.sink.mysql.lane",
         "if work.in_doubt and self._table",

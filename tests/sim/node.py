@@ -18,8 +18,10 @@ from tests.sim.scheduling import end_all
 from tidb_binlog.config import loading
 from tidb_binlog.observe import log
 from tidb_binlog.observe.recent_events import Recorder
-from tidb_binlog.process.daemon import Daemon, Notifier
+from tidb_binlog.process.daemon import EXIT_FAILURE, Daemon, Notifier
 
+FLOOR: Final = 1 << 20
+"""Free bytes below which a Pump takes no prewrites."""
 PUMP_PORT: Final = 8250
 DRAINER_PORT: Final = 8249
 ETCD: Final = "http://etcd:2379"
@@ -61,6 +63,9 @@ class Node:
         self.has_left = False  # for good
         self._process: Daemon | None = None
         self._running: asyncio.Task[int] | None = None
+
+    def may_end(self, code: int) -> bool:
+        return code in self.ends
 
     @property
     def is_up(self) -> bool:
@@ -124,6 +129,10 @@ class PumpNode(Node):
         self._directory = directory / name
         self._options = options
 
+    def may_end(self, code: int) -> bool:
+        """By a call to its disk that failed, too."""
+        return super().may_end(code) or (code == EXIT_FAILURE and bool(self.disk.struck))
+
     @property
     def log_files(self) -> list[str]:
         return [name for name in self.disk.files() if name.endswith(".vlog")]
@@ -141,7 +150,7 @@ class PumpNode(Node):
             advertise_addr=self.address,
             data_dir=str(self._directory),
             pd_urls=ETCD,
-            stop_write_at_bytes=0,
+            stop_write_at_bytes=FLOOR,
             **self._options,  # type: ignore[arg-type]
         )
         await pump_program.start(settings, lambda: settings, Recorder(), process)

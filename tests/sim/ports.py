@@ -112,6 +112,12 @@ class _Calls:
         return getattr(LIFE.get().disk or os, name)
 
 
+def _space(path: str) -> SimpleNamespace:
+    own = LIFE.get().disk
+    assert own is not None
+    return SimpleNamespace(f_bavail=own.free, f_frsize=1, f_blocks=disk.FREE)
+
+
 def _wall_s() -> float:
     return START_S + PORTS.loop.time() + LIFE.get().skew_s
 
@@ -166,8 +172,7 @@ def install() -> None:
     for module in (log_file, block_cache, accepted_losses, missing_prewrite, spill, abandonable_thread):
         module.threading = THREADING  # type: ignore[attr-defined]
     log_file.os = filesystem.os = _Calls()  # type: ignore[attr-defined]
-    space = SimpleNamespace(f_bavail=1 << 28, f_frsize=4096, f_blocks=1 << 29)
-    disk_guard.os = SimpleNamespace(statvfs=lambda path: space)  # type: ignore[attr-defined]
+    disk_guard.os = SimpleNamespace(statvfs=_space)  # type: ignore[attr-defined]
     filesystem.lock = lambda descriptor: True  # type: ignore[assignment]
     data_dir.DataDir.value_path = property(lambda self: f"{disk.ROOT}/value")  # type: ignore[assignment]
     index.Index.open = staticmethod(_open_index)  # type: ignore[method-assign, assignment]

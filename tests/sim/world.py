@@ -22,12 +22,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
+from tests.crash.faults.disk import FREE
 from tests.sim import retention
 from tests.sim.downstream import Downstream
 from tests.sim.etcd import HOST, EtcdStore
 from tests.sim.life import LIFE, Life
 from tests.sim.network import Network, SimHttp
-from tests.sim.node import Node, PumpNode, die
+from tests.sim.node import FLOOR, Node, PumpNode, die
 from tests.sim.ports import PORTS
 from tests.sim.retention import Purges
 from tests.sim.scheduling import SimLoop
@@ -220,7 +221,7 @@ class World:
     def _faults(self) -> tuple[Callable[[], Any], ...]:
         return (
             *(self._kill_pump, self._stop_pump, self._close, self._join),
-            *(self._cut, self._reset, self._compact, self._slow_disk),
+            *(self._cut, self._reset, self._compact, self._slow_disk, self._fail_disk, self._fill_disk),
         )
 
     async def _fault(self) -> None:
@@ -249,13 +250,19 @@ class World:
         await self._stopped(self.rng.choice(up))
         return True
 
+    async def _kill_or_stop(self, pump: PumpNode) -> None:
+        if self.rng.random() < 0.5:
+            await pump.kill(power=self.rng.random() < 0.5)
+        else:
+            await self._stopped(pump)
+
     async def _stopped(self, node: Node) -> None:
         self.trace(node.name, "is told to stop")
         stopping = asyncio.ensure_future(node.stop())
         await asyncio.wait({stopping}, timeout=60.0)
         if not stopping.done():
             self.breaks(f"{node.name} does not stop")
-        elif stopping.result() not in node.ends:
+        elif not node.may_end(stopping.result()):
             self.breaks(f"{node.name} stopped with {stopping.result()}")
 
     def _hosts(self) -> list[str]:
@@ -289,6 +296,22 @@ class World:
         PORTS.slow.add(host)
         self.loop.call_later(self.rng.choice((1.0, 5.0)), PORTS.slow.discard, host)
 
+    def _fail_disk(self) -> None:
+        """One call, when it comes."""
+        pump, call = self.rng.choice(list(self.pumps.values())), self.rng.choice(_DISK_CALLS)
+        self.trace(call, "of", pump.name, "fails")
+        pump.disk.fails.add(call)
+
+    def _fill_disk(self) -> None:
+        """To below what prewrites need, or to the last byte."""
+        pump = self.rng.choice(list(self.pumps.values()))
+        pump.disk.free = self.rng.choice((FLOOR // 2, 0))
+        self.trace("disk of", pump.name, "has", pump.disk.free, "bytes free")
+        self.loop.call_later(self.rng.choice((2.0, 10.0)), self._free_disk, pump)
+
+    def _free_disk(self, pump: PumpNode) -> None:
+        pump.disk.free = FREE
+
     async def _join(self) -> bool:
         if len(self.pumps) >= _PUMPS_MAX:
             return False
@@ -315,10 +338,14 @@ class World:
         return True
 
     async def _look_after(self) -> None:
-        """What supervises the nodes starts those that are down, sooner or later."""
+        """What supervises the nodes starts those that are down, sooner or later; an operator, those that
+        cannot write."""
+        for pump in self._up():
+            if pump.disk.struck & _WRITES and self.rng.random() < 0.3:
+                await self._kill_or_stop(pump)
         for node in self._nodes():
             code = node.ended()
-            if code is not None and code not in node.ends:
+            if code is not None and not node.may_end(code):
                 self.breaks(f"{node.name} ended by itself with {code}")
             if code == 0:
                 node.has_left = True  # nobody has told it to stop: it is closed
@@ -331,6 +358,11 @@ class World:
         self.trace("healed")
         self.network.heal_all()
         PORTS.slow.clear()
+        for pump in self.pumps.values():
+            pump.disk.fails.clear()
+            self._free_disk(pump)
+            if pump.is_up and pump.disk.struck & _WRITES:
+                await self._kill_or_stop(pump)
         await self._start_all()
         await asyncio.sleep(15.0)  # leases of before have run out, pauses have ended
         self.healed_s = self.loop.time()
@@ -341,7 +373,7 @@ class World:
             if node.is_up or node.has_left:
                 continue
             code = node.ended()
-            if code is not None and code not in node.ends:
+            if code is not None and not node.may_end(code):
                 self.breaks(f"{node.name} ended with {code} though nothing is wrong")
             node.has_left = code == 0
             if not node.has_left:
@@ -350,6 +382,9 @@ class World:
 
 _LOGGERS: Final = ("tidb_binlog", "pumpclient")
 _PUMPS_MIN, _PUMPS_MAX = 3, 4
+_WRITES: Final = {"writev", "fdatasync", "fsync", "create"}
+"""Of calls to a disk: a log of which one has failed takes nothing until the Pump is started again."""
+_DISK_CALLS: Final = (*("fdatasync",) * 3, *sorted(_WRITES), "pread", "unlink", "pwrite", "ftruncate")
 
 
 class _Logged(logging.Handler):

@@ -32,6 +32,8 @@ FREEZE, TEAR, ERROR, SHORT = "freeze", "tear", "error", "short"
 CUTS = ("nothing", "half", "all", "zeros", "holes")
 _PAGE = 512
 _MAY_DO_HALF = ("writev", "pwrite", "fsync", "fdatasync")
+_GROWS = ("create", "writev", "mkdir")
+FREE = 1 << 40
 _FIRST_DESCRIPTOR = 1 << 24
 _descriptors = itertools.count(_FIRST_DESCRIPTOR)
 opened_files: dict[int, tuple[Disk, str, Inode | None]] = {}
@@ -85,12 +87,17 @@ class Fault:
 
 
 class Disk:
-    """One file system. `calls`: what was called to change something, in order; `faults`: by number of it."""
+    """One file system. `calls`: what was called to change something, in order; `faults`: by number of it.
+    `fails`: names of calls of which the next one fails; `free`: bytes, without any nothing grows; `struck`:
+    names of calls that one of the two has made fail."""
 
     def __init__(self, faults: dict[int, Fault] | None = None) -> None:
         self.faults = faults or {}
         self.calls: list[str] = []
         self.frozen = False
+        self.fails: set[str] = set()
+        self.free = FREE
+        self.struck: set[str] = set()
         names = {name: getattr(os.path, name) for name in ("join", "dirname", "basename", "abspath")}
         self.path = SimpleNamespace(**names, isdir=self._isdir)  # what `os.path` is asked for
         self._entries: dict[str, Inode | None] = {ROOT: None}  # None: a directory
@@ -116,6 +123,7 @@ class Disk:
 
         left._entries = {path: copy(inode) for path, inode in self._entries.items()}
         left._durable = {path: copy(inode) for path, inode in self._durable.items()}
+        left.fails, left.free = self.fails, self.free
         return left
 
     def after_power_cut(self, how: str, seed: int = 0, *, entries_too: bool | None = None) -> Disk:
@@ -129,6 +137,7 @@ class Disk:
                 continue
             data = inode.after_cut(how, rng)
             left.put(path, Inode(data, bytearray(data), len(data)))
+        left.fails, left.free = self.fails, self.free
         return left
 
     def files(self) -> dict[str, Inode]:
@@ -152,9 +161,18 @@ class Disk:
                 return fault
         if self.frozen:
             raise OSError(errno.EIO, "the disk has stopped", path)
+        fault = fault or self._strikes(name)
         if fault is not None and fault.kind == ERROR and name not in _MAY_DO_HALF:
             raise OSError(fault.number, os.strerror(fault.number), path)
         return fault
+
+    def _strikes(self, name: str) -> Fault | None:
+        if name not in self.fails and (self.free or name not in _GROWS):
+            return None
+        number = errno.EIO if name in self.fails else errno.ENOSPC
+        self.fails.discard(name)
+        self.struck.add(name)
+        return Fault(ERROR, number)
 
     # -- the operating system --------------------------------------------------------------------
 
@@ -216,8 +234,10 @@ class Disk:
         return some
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        inode = opened_files[descriptor][2]
+        disk, path, inode = opened_files[descriptor]
         assert inode is not None
+        if "pread" in disk.fails and (fault := disk._strikes("pread")) is not None:
+            raise OSError(fault.number, os.strerror(fault.number), path)
         return bytes(inode.data[offset : offset + size])
 
     def fdatasync(self, descriptor: int) -> None:
