@@ -10,8 +10,10 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,9 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order by hash: of na
 from binlog_playground.cluster.mariadb import MariaDbServer  # noqa: E402 - by then it is the process it needs
 from tests.sim import mutants  # noqa: E402
 from tests.sim.mutants import DRAINER, READERS, TIDB  # noqa: E402
+from tests.sim.shrinking import Size, shrink  # noqa: E402
+
+_SEEDS_OF_A_SIZE: Final = 5
 
 _servers: list[MariaDbServer] = []
 """One for each world that runs at a time."""
@@ -45,9 +50,10 @@ class Result:
     virtual_s: float
     cpu_s: float
     counts: Counter[str] = field(default_factory=Counter)
+    kinds: tuple[str, ...] = ()  # of what may go wrong in it
 
 
-def run(kind: str, seed: int, trace: bool) -> Result:
+def run(kind: str, seed: int, size: Size, trace: bool = False) -> Result:
     from tests.sim.drainer_world import DrainerWorld
     from tests.sim.readers_world import ReadersWorld
     from tests.sim.tidb_world import TidbWorld
@@ -58,23 +64,27 @@ def run(kind: str, seed: int, trace: bool) -> Result:
     with tempfile.TemporaryDirectory(prefix="sim-") as directory:
         world: World
         if kind == READERS:
-            world = ReadersWorld(seed, Path(directory), say)
+            world = ReadersWorld(seed, size, Path(directory), say)
         elif kind == TIDB:
-            world = TidbWorld(seed, Path(directory), say)
+            world = TidbWorld(seed, size, Path(directory), say)
         else:
             number = _free.get()
-            world = DrainerWorld(seed, Path(directory), _servers[number], say)
+            world = DrainerWorld(seed, size, Path(directory), _servers[number], say)
         broken = ""
         try:
             world.run()
         except Broken as error:
             broken = str(error)
+        except BaseException as error:  # a process that ends here is never heard of again
+            traceback.print_exc()
+            broken = f"the world itself: {error!r}"
         finally:
             if kind == DRAINER:
                 _free.put(number)
     cpu_s = time.process_time() - began_s
     sys.stdout.flush()
-    return Result(seed, broken, world.hash.hexdigest()[:16], world.loop.time(), cpu_s, world.counts)
+    virtual_s, kinds = world.loop.time(), tuple(world.kinds)
+    return Result(seed, broken, world.hash.hexdigest()[:16], virtual_s, cpu_s, world.counts, kinds)
 
 
 def main() -> int:
@@ -86,6 +96,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--mutant", choices=mutants.MUTANTS, help="plant this fault first")
+    parser.add_argument("--shrink", action="store_true", help="look for a smaller world that breaks so, too")
+    Size.add_options(parser)
     given = parser.parse_args()
     if given.mutant:
         given.world = given.world or mutants.MUTANTS[given.mutant].world
@@ -114,13 +126,16 @@ def worlds(given: argparse.Namespace) -> int:
     fork = multiprocessing.get_context("fork")
     with fork.Pool(given.jobs, maxtasksperchild=1) as pool:
         asked = [
-            pool.apply_async(run, (given.world, seed, given.trace)) for seed in range(first, first + count)
+            pool.apply_async(run, (given.world, seed, Size.of(given), given.trace))
+            for seed in range(first, first + count)
         ]
         for each in asked:
             result = each.get()
             said = f"BROKEN: {result.broken}" if result.broken else "holds"
             print(f"seed {result.seed}: {said}; {result.hash}", flush=True)
             if result.broken:
+                if given.shrink:
+                    smallest(given, result, pool)
                 return 1
             counts += result.counts
             virtual_s, cpu_s = virtual_s + result.virtual_s, cpu_s + result.cpu_s
@@ -128,6 +143,21 @@ def worlds(given: argparse.Namespace) -> int:
     speed = f"{virtual_s:,.0f} virtual seconds, {virtual_s / cpu_s:.0f} for each of a core"
     print(f"{count} worlds hold: {speed}; {what}")
     return 0
+
+
+def smallest(given: argparse.Namespace, broke: Result, pool: Pool) -> None:
+    """Say each smaller world that breaks in the same way, as the command that repeats it."""
+    command = f"python -m tests.sim --world {given.world}" + (
+        f" --mutant {given.mutant}" if given.mutant else ""
+    )
+    seeds = range(broke.seed, broke.seed + _SEEDS_OF_A_SIZE)
+
+    def broken(size: Size, seed: int) -> str:
+        result: Result = pool.apply(run, (given.world, seed, size))
+        return result.broken
+
+    for size, seed in shrink(Size.of(given), broke.kinds, seeds, broke.broken, broken):
+        print(f"breaks, too: {command} --seed {seed}{size.options()}", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ _LOST: Final = 2013
 _ASKS_AGAIN_S: Final = 0.05
 _DEADLOCK_S: Final = 5.0
 _CONNECT_S: Final = 5.0
+_SLOW_S: Final = 0.3
 _SETTINGS: Final = (
     *("innodb_lock_wait_timeout=0", "lock_wait_timeout=0", "read_only=0"),
     *("innodb_stats_persistent=0", "innodb_stats_auto_recalc=0"),  # whose plans are as of when they were made
@@ -63,6 +64,7 @@ class Downstream:
             0.0  # the share of COMMITs whose session ends before them, or before they are answered
         )
         self.struck = 0.0  # the share of DDL, and of what is stored about them, at which `strike` is called
+        self.slow_sessions = 0.0  # the share of sessions whose statements and answers are late
         self.strike: Callable[[Life], None] = lambda life: None
         self.sessions: dict[Session, None] = {}
         self._left: dict[Session, None] = {}  # whose clients are gone, which the server has not heard
@@ -148,6 +150,7 @@ class Session(Connection):
         self.is_ended = False  # at the server; its client hears of it when it waits for an answer
         self._sent: tuple[int, Any] = (0, b"")
         self._is_struck = False
+        self._is_slow = downstream.loop.rng.random() < downstream.slow_sessions
         self._timeout_s = target.read_timeout_s or 3600.0
         super().__init__(
             unix_socket=downstream.server.socket,
@@ -225,6 +228,8 @@ class Session(Connection):
     def _travel(self) -> None:
         """There, or back."""
         self._downstream.pause()
+        if self._is_slow and self._downstream.slow_sessions:
+            self._downstream.loop.baton.sleep(self._downstream.loop.rng.random() * _SLOW_S)
         if not self._downstream.reached(self.life.host, self._timeout_s):
             raise pymysql.err.OperationalError(
                 _LOST, "Lost connection to MySQL server during query (timed out)"

@@ -40,7 +40,8 @@ from tests.sim.life import Life
 from tests.sim.network import SimHttp
 from tests.sim.node import ETCD, DrainerNode, Node, die, in_life, new_life
 from tests.sim.ports import PORTS
-from tests.sim.world import CONVERGES_S, FAULTS_S, World
+from tests.sim.shrinking import Size
+from tests.sim.world import CONVERGES_S, World
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.tso import Ts
@@ -48,26 +49,35 @@ from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 SCHEMA: Final = "shop"
 _SHARDED: Final = "shards"
-_SESSIONS: Final = 3
 _FIRST_ID: Final = 1000
+_REWRITTEN: Final = (
+    *("[[syncer.ddl-rule]]", 'kind = "drop table"', 'tbl-name = "temp_*"'),
+    *('action = "rewrite"', 'text = "DROP TABLE {db}.{table}"'),  # which is not there a second time
+)
 T = TypeVar("T")
 
 
 class DrainerWorld(World):
     def __init__(
-        self, seed: int, directory: Path, server: MariaDbServer, say: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        size: Size,
+        directory: Path,
+        server: MariaDbServer,
+        say: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__(seed, directory, say)
+        super().__init__(seed, size, directory, say)
         self.network.steady |= {"app", "operator"}  # the model knows how each transaction ends
         self.downstream = Downstream(
             server, self.network, self.loop, lambda: PORTS.pause(downstream.HOST, 0.002)
         )
-        self.downstream.lost_commits = self.rng.choice((0.0, 0.03))
-        self.downstream.struck = self.rng.choice((0.0, 0.05))
+        self.downstream.lost_commits = self._draw("lost_commits", (0.0, 0.03))
+        self.downstream.struck = self._draw("struck", (0.0, 0.05, 0.3))
+        self.downstream.slow_sessions = self._draw("slow_sessions", (0.0, 0.2))
         self.downstream.strike = self._strike
         self.strict = self.rng.random() < 0.5
         with_relay = self.rng.random() < 0.5
-        names = ("d1",) if with_relay else ("d1", "d2")
+        names = ("d1",) if with_relay else ("d1", "d2")[: size.readers]
         text = self._configuration(server, directory if with_relay else None)
         self.drainers = [DrainerNode(name, directory, text) for name in names]
         self.model = Model(SCHEMA)
@@ -95,6 +105,7 @@ class DrainerWorld(World):
                 f'target = {{ schema = "{SCHEMA}", table = "{_SHARDED}" }}'
                 for shard in tables.SHARDS
             ),
+            *(_REWRITTEN if self.rng.random() < 0.5 else ()),
             "[syncer.to]",
             'host = "db"',
             f'user = "{server.drainer_user}"',
@@ -127,15 +138,15 @@ class DrainerWorld(World):
             self.writer = writer = _Writer(publisher, upstream, self.model, self.statistics, ids, version)
             await _create(writer, ids, strict=self.strict)
             created.set()
-            end_s = clock.monotonic_s() + FAULTS_S
+            end_s = clock.monotonic_s() + self.size.faults_s
             mix = Mix(abandon=0.005, lose_commit=0.02)
             workload = Workload(Random(self._random.random()), self.model, mix)
             evolution = Evolution(Random(self._random.random()), self.model, ids)
             async with asyncio.TaskGroup() as group:
-                for _ in range(_SESSIONS):
+                for _ in range(self.size.programs):
                     group.create_task(run_session(writer, workload, 0.3, end_s, clock))
-                pause_s = self.rng.choice((1.0, 5.0))
-                group.create_task(run_evolution(writer, evolution, pause_s, end_s, clock))
+                if pause_s := self._draw("ddl", (0.0, 1.0, 5.0)):
+                    group.create_task(run_evolution(writer, evolution, pause_s, end_s, clock))
             self._last_ts = writer.last_commit_ts
             self._done.set()
 
@@ -169,7 +180,7 @@ class DrainerWorld(World):
     def _faults(self) -> tuple[Callable[[], Any], ...]:
         return (
             *(self._kill_pump, self._stop_pump, self._join, self._compact, self._slow_disk),
-            *(self._cut, self._reset, self._kill_drainer, self._stop_drainer),
+            *(self._slow_etcd, self._cut, self._reset, self._kill_drainer, self._stop_drainer),
             *(self._reset_downstream, self._slow_downstream),
         )
 
@@ -211,7 +222,7 @@ class DrainerWorld(World):
     # -- the end ---------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
-        self.downstream.lost_commits = self.downstream.struck = 0.0
+        self.downstream.lost_commits = self.downstream.struck = self.downstream.slow_sessions = 0.0
         self.downstream.notice()
         await asyncio.wait_for(self._done.wait(), CONVERGES_S)
         await die(self.apps["app"])

@@ -7,9 +7,9 @@ Each takes the place of one text, which stands once in its module. `install` bef
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,10 +102,10 @@ MUTANTS: Final = {
         "a page that is full says that it reaches up to the watermark",
     ),
     "client-takes-silence-for-yes": Mutant(
-        "pumpclient.send.transport",
-        "    14: Failure.UNREACHABLE,  # UNAVAILABLE",
-        "    14: Failure.FAILED,  # UNAVAILABLE",
-        "a broken connection counts as an answer",
+        "pumpclient.send.batch_stream",
+        "                future.set_result((failure, text))\n        self._tasks",
+        "                future.set_result(None)\n        self._tasks",
+        "what was unanswered when a connection broke counts as stored",
     ),
     "given-up-is-rolled-back": Mutant(
         "pump.index.sorter",
@@ -126,7 +126,6 @@ MUTANTS: Final = {
         "RecentCommits(max(self.watermark, filed_ts),",
         "RecentCommits(self.watermark,",
         "after a start, memory claims commits above the watermark that were settled before",
-        DRAINER,
     ),
     "purge-goes-by-the-fastest-reader": Mutant(
         "pump.retention.policy",
@@ -199,9 +198,8 @@ MUTANTS: Final = {
 }
 
 
-class _Planted(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
-    def __init__(self, mutant: Mutant, path: str) -> None:
-        super().__init__(mutant.module, path)
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
 
     def find_spec(
@@ -209,7 +207,17 @@ class _Planted(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoade
     ) -> importlib.machinery.ModuleSpec | None:
         if name != self._mutant.module:
             return None
-        return importlib.util.spec_from_file_location(name, self.path, loader=self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        assert spec is not None
+        assert spec.origin is not None
+        spec.loader = _Planted(self._mutant, spec.origin)
+        return spec
+
+
+class _Planted(importlib.machinery.SourceFileLoader):
+    def __init__(self, mutant: Mutant, path: str) -> None:
+        super().__init__(mutant.module, path)
+        self._mutant = mutant
 
     def get_code(self, fullname: str) -> CodeType:
         source = self.get_source(fullname)
@@ -225,7 +233,5 @@ def plant(name: str) -> None:
     """In this process."""
     mutant = MUTANTS[name]
     assert mutant.module not in sys.modules
-    spec = importlib.util.find_spec(mutant.module)
-    assert spec is not None
-    assert spec.origin is not None
-    sys.meta_path.insert(0, _Planted(mutant, spec.origin))
+    sys.meta_path.insert(0, _Finder(mutant))  # first: its package may import it
+    assert isinstance(importlib.import_module(mutant.module).__loader__, _Planted)

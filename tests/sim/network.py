@@ -26,6 +26,7 @@ from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.http_client import Page
 
 _DELAY_S: Final = 0.003
+_SLOW_S: Final = 1.0
 _UNDER_WAY_MAX: Final = 16  # messages of one direction of a stream
 _CONNECT_S: Final = 20.0  # nothing answers: how long one waits for it
 _RETRYABLE: Final = (rpc.CANCELLED, rpc.DEADLINE_EXCEEDED, rpc.UNAVAILABLE)
@@ -94,7 +95,8 @@ class Network:
         self.servers: dict[str, SimServer] = {}
         self.under_way: dict[Breakable, None] = {}
         self.slow_share, self.slow_s = 0.01, 0.3  # of messages, and how late the latest of them comes
-        self.steady: set[str] = set()  # hosts whose messages are not
+        self.slow_hosts: set[str] = set()  # whose messages all may be
+        self.steady: set[str] = set()  # hosts whose messages are not late
         self._cut: dict[frozenset[str], list[Callable[[], None]]] = {}  # what waits for the healing
 
     # -- what the world does to it ---------------------------------------------------------------------
@@ -132,6 +134,8 @@ class Network:
 
     def delay_s(self, a: str, b: str) -> float:
         rng = self.loop.rng
+        if self.slow_hosts & {a, b} and not self.steady & {a, b}:
+            return rng.random() * _SLOW_S
         late = rng.random() < self.slow_share and not self.steady & {a, b}
         return rng.random() * (self.slow_s if late else _DELAY_S)
 

@@ -90,14 +90,18 @@ class Node:
     async def _serve(self, process: Daemon) -> None:
         raise NotImplementedError
 
-    async def stop(self) -> int:
-        """In order; its exit code."""
+    async def stop(self) -> int | None:
+        """In order; its exit code, None if it is killed meanwhile."""
         assert self._running is not None
         assert self.life is not None
-        while self._process is None:
+        while self._process is None and self.is_up:
             await asyncio.sleep(0.0)
+        if self._process is None:
+            return None
         self._process.stop()
         await asyncio.wait({self._running})
+        if self._running.cancelled():
+            return None
         code = self._running.result()
         self._running = None
         await die(self.life)

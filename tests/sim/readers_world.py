@@ -25,6 +25,7 @@ import pumpclient
 from pumpclient import OutcomeUnknown, Publisher, column
 from tests.sim.life import Life
 from tests.sim.node import ETCD, die, in_life, new_life
+from tests.sim.shrinking import Size
 from tests.sim.world import World
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.tso import Ts
@@ -49,6 +50,7 @@ class Txn:
     began_s: float
     end: End = End.OPEN
     commit_ts: int = 0
+    note: str = ""
 
 
 @dataclass
@@ -67,11 +69,16 @@ class Reader:
 class ReadersWorld(World):
     live_s = 20.0
 
-    def __init__(self, seed: int, directory: Path, say: Callable[[str], None] | None = None) -> None:
-        super().__init__(seed, directory, say)
-        self.readers = [Reader("reader-1"), Reader("reader-2")]
+    def __init__(
+        self, seed: int, size: Size, directory: Path, say: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(seed, size, directory, say)
+        self.readers = [Reader(f"reader-{number}") for number in range(1, size.readers + 1)]
         self.txns: dict[int, Txn] = {}
         self.committed: list[int] = []  # commit_ts of what etcd says is, ascending
+        self._together = self._draw("together", (1, 1, 4))  # transactions of a program at a time
+        self._gives_up = self._draw("rollbacks", (0.1, 0.5))
+        self._sizes = self._draw("large_rows", ((0,), (0, 0, 3_000), (0, 0, 0, 20_000, 100_000)))
         self._numbers = itertools.count(1)
 
     def _lives(self) -> list[Life | None]:
@@ -79,7 +86,7 @@ class ReadersWorld(World):
 
     async def _begin(self) -> None:
         await self._founded()
-        for number in range(1, 4):
+        for number in range(1, self.size.programs + 1):
             self._start_app(f"app-{number}")
         for reader in self.readers:  # known from the start: a Pump that leaves waits for them
             self._start_reader(reader)
@@ -95,9 +102,9 @@ class ReadersWorld(World):
                     async with await pumpclient.open_publisher(ETCD) as publisher:
                         await publisher.create_database("shop", if_not_exists=True)
                         for table in TABLES:
-                            id_column = column("id", "bigint", nullable=False)
+                            columns = [column("id", "bigint", nullable=False), column("note", "longtext")]
                             await publisher.create_table(
-                                table, [id_column], primary_key=["id"], if_not_exists=True
+                                table, columns, primary_key=["id"], if_not_exists=True
                             )
                         return
                 await asyncio.sleep(0.5)
@@ -129,22 +136,30 @@ class ReadersWorld(World):
     async def _write(self, host: str) -> None:
         while True:
             try:
-                async with await pumpclient.open_publisher(ETCD) as publisher:
-                    while True:
-                        await self._transaction(publisher)
-                        await asyncio.sleep(self.rng.expovariate(5.0))
+                async with await pumpclient.open_publisher(ETCD) as publisher, asyncio.TaskGroup() as group:
+                    for _ in range(self._together):
+                        group.create_task(self._transactions(publisher))
             except BinlogError as error:
                 self.trace(host, "opens anew", type(error).__name__, error.message)
             await asyncio.sleep(0.5)
 
+    async def _transactions(self, publisher: Publisher) -> None:
+        while True:
+            await self._transaction(publisher)
+            await asyncio.sleep(self.rng.expovariate(5.0))
+
     async def _transaction(self, publisher: Publisher) -> None:
         number = next(self._numbers)
-        self.txns[number] = record = Txn(number, self.loop.time())
+        note = chr(ord("a") + number % 26) * self.rng.choice(self._sizes)
+        self.txns[number] = record = Txn(number, self.loop.time(), note=note)
         table = TABLES[number % len(TABLES)]
-        gives_up = self.rng.random() < 0.1
+        gives_up = self.rng.random() < self._gives_up
         try:
             async with publisher.transaction() as txn:
-                txn.insert(table, {"id": number})
+                txn.insert(table, {"id": number, "note": note})
+                if self.rng.random() < 0.5:  # a Pump has it open until it is committed or rolled back
+                    await asyncio.sleep(self.rng.choice((0.0, 0.5)))
+                    await txn.prewrite()
                 await asyncio.sleep(self.rng.choice((0.0, 0.01, 0.5, 5.0)))
                 if gives_up:
                     raise _GivesUp
@@ -225,8 +240,10 @@ class ReadersWorld(World):
             self.breaks(f"{reader.name} was given {commit_ts}, which did not commit")
         reader.has[commit_ts] = numbers = [int(row.key_values[0]) for row in change.rows]
         self.trace(reader.name, "has", numbers, commit_ts)
-        for number in numbers:
+        for number, row in zip(numbers, change.rows, strict=True):
             record = self.txns[number]
+            if row.after is None or row.after.get("note", "") != record.note:
+                self.breaks(f"{reader.name} was given {number} at {commit_ts} with another note")
             if record.end is End.NOT_COMMITTED or record.commit_ts not in (0, commit_ts):
                 self.breaks(f"{reader.name} was given {number} at {commit_ts}; its program knows {record}")
 
@@ -280,7 +297,7 @@ class ReadersWorld(World):
             for reader in self.readers:
                 if missing := sorted(set(self.committed) - set(reader.has)):
                     self.breaks(f"{reader.name} still has no {missing[:5]} of {len(missing)}")
-        one, other = self.readers
+        one, other = self.readers[0], self.readers[-1]
         if any(other.has[ts] not in ([], numbers) for ts, numbers in one.has.items() if numbers):
             self.breaks("two readers have different histories")
         await self._purged()

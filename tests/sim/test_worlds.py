@@ -19,6 +19,12 @@ SOME, ONE, PLANTED = (
     if line.startswith("make sim")
 )
 
+QUICK = (
+    *("--pumps", "1", "--programs", "1", "--readers", "1", "--faults-s", "5", "--without"),
+    "slow_messages,stop_pump,close,join,cut,compact,slow_disk,slow_etcd,kill_reader,kill_app,together,"
+    "rollbacks,large_rows",
+)
+
 
 def worlds(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -66,3 +72,14 @@ def test_what_is_planted_is_found(name: str) -> None:
     found = worlds("--mutant", name, *PLANTED[2:])
     assert found.returncode == 1, (MUTANTS[name].fault, found.stdout, found.stderr)
     assert "BROKEN" in found.stdout
+
+
+@pytest.mark.timeout(DEADLINE_S)
+def test_a_world_with_a_planted_fault_is_shrunk() -> None:
+    broke = worlds("--mutant", "ack-before-sync", "--seed", "7", "--shrink", *QUICK)
+    assert broke.returncode == 1, broke.stdout + broke.stderr
+    *_, command = broke.stdout.splitlines()
+    again = worlds(*shlex.split(command.partition("tests.sim")[2]))
+    assert "breaks, too" in command
+    assert "reset" in command, "what does not make it break is left out"
+    assert "BROKEN" in again.stdout, (command, again.stdout, again.stderr)

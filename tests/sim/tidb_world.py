@@ -30,6 +30,7 @@ from tests.sim.etcd import HOST
 from tests.sim.node import ETCD, in_life, new_life
 from tests.sim.ports import START_S
 from tests.sim.readers_world import TABLES, End, Reader, ReadersWorld, Txn
+from tests.sim.shrinking import Size
 from tests.sim.world import CONVERGES_S
 from tidb_binlog import tso
 from tidb_binlog.clock import ManualClock
@@ -69,8 +70,10 @@ class TidbWorld(ReadersWorld):
     upstream = "tidb"
     converges_s = 600.0 + CONVERGES_S  # TiDB may have drawn a start_ts, and be about to lock: for ten minutes
 
-    def __init__(self, seed: int, directory: Path, say: Callable[[str], None] | None = None) -> None:
-        super().__init__(seed, directory, say)
+    def __init__(
+        self, seed: int, size: Size, directory: Path, say: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(seed, size, directory, say)
         self.cluster = FakeCluster(clock=_Clock(self.loop.time))
         self.cluster.split(*(record_key(table.id, 0) for table in _TABLES))
         self.tikv = FakeTikv(self.cluster)
@@ -78,7 +81,7 @@ class TidbWorld(ReadersWorld):
         self._meta = MetaWriter(self.cluster.put, Kind())
         self._tables = list(_TABLES)
         self._ddl: dict[Ts, str] = {}  # by commit_ts
-        self.lost = self.rng.choice((0.0, 0.05))  # of TiKV's answers
+        self.lost = self._draw("lost_answers", (0.0, 0.05))  # of TiKV's answers
 
     def _begin_upstream(self) -> None:
         self.cluster.members = [

@@ -1,6 +1,6 @@
 """World: a cluster, what goes wrong, and what must hold all the while; who uses it says a kind of world.
 
-Runs    Pumps as their program puts them together, and what the kind adds, for `FAULTS_S` seconds with
+Runs    Pumps as their program puts them together, and what the kind adds, for some time with
         faults, then healed
 Holds   no node ends by an error; one that is told to stop does; in every second world Pumps purge what every
         reader has done, all of it in the end, and nothing else
@@ -18,9 +18,9 @@ import hashlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tests.crash.faults.disk import FREE
 from tests.sim import retention
@@ -32,14 +32,15 @@ from tests.sim.node import FLOOR, Node, PumpNode, die
 from tests.sim.ports import PORTS
 from tests.sim.retention import Purges
 from tests.sim.scheduling import SimLoop
+from tests.sim.shrinking import Size
 from tidb_binlog.binlog import PREWRITE
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.layout import TXN, decode_entry
 from tidb_binlog.upstream_port import Committed
 
-FAULTS_S: Final = 40.0
 CONVERGES_S: Final = 120.0
+T = TypeVar("T")
 
 
 class Broken(AssertionError):
@@ -47,21 +48,25 @@ class Broken(AssertionError):
 
 
 class World:
-    """One seed. `say` gets what happens, line by line."""
+    """One seed, and a size. `say` gets what happens, line by line. `kinds`: what may go wrong in it."""
 
     upstream = "standalone"
     converges_s = CONVERGES_S
     live_s = 120.0
     """A reader that shows itself less often may lose what it has not done."""
 
-    def __init__(self, seed: int, directory: Path, say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, size: Size, directory: Path, say: Callable[[str], None] | None = None
+    ) -> None:
         self.rng = random.Random(seed)
+        self.size = size
         self.loop = SimLoop(self.rng)
         self.directory = directory
         self.hash = hashlib.sha256()
         self._say = say
         self.network = Network(self.loop, self.trace)
-        self.network.slow_share = self.rng.choice((0.005, 0.05, 0.2))
+        self.kinds = [_named(fault) for fault in self._faults()]
+        self.network.slow_share = self._draw("slow_messages", (0.005, 0.05, 0.2))
         self.network.slow_s = self.rng.choice((0.3, 3.0))
         self.store = EtcdStore(self.network)
         self.store.on_put = self._put
@@ -73,10 +78,17 @@ class World:
         self.pumps: dict[str, PumpNode] = {}
         self.apps: dict[str, Life] = {}
         # A world of its own kind: some faults often, some never.
-        self._weights = {fault: self.rng.choice((0, 1, 5)) for fault in self._faults()} | {self._kill_pump: 2}
+        weights = {fault: self.rng.choice((0, 1, 5)) for fault in self._faults()} | {self._kill_pump: 2}
+        self._weights = {fault: weights[fault] for fault in weights if _named(fault) not in size.without}
         self.healed_s = 0.0  # from then on nothing goes wrong any more
         self.counts: Counter[str] = Counter()
         self._broken: asyncio.Future[None] | None = None
+
+    def _draw(self, kind: str, values: Sequence[T]) -> T:
+        """One of them for this world. The first is that of one without this kind."""
+        self.kinds.append(kind)
+        value = self.rng.choice(values)
+        return values[0] if kind in self.size.without else value
 
     def trace(self, *what: object) -> None:
         line = f"{self.loop.time():.6f} " + " ".join(map(str, what))
@@ -125,10 +137,10 @@ class World:
 
     async def _story(self) -> None:
         self._begin_upstream()
-        for number in range(1, 3):
+        for number in range(1, self.size.pumps + 1):
             await self._add_pump(f"p{number}")
         await self._begin()
-        end_s = self.loop.time() + FAULTS_S
+        end_s = self.loop.time() + self.size.faults_s
         while self.loop.time() < end_s:
             await asyncio.sleep(self.rng.expovariate(1.0))
             await self._fault()
@@ -222,16 +234,18 @@ class World:
         return (
             *(self._kill_pump, self._stop_pump, self._close, self._join),
             *(self._cut, self._reset, self._compact, self._slow_disk, self._fail_disk, self._fill_disk),
+            self._slow_etcd,
         )
 
     async def _fault(self) -> None:
+        if not any(self._weights.values()):
+            return
         (fault,) = self.rng.choices(list(self._weights), list(self._weights.values()))
-        name = fault.__name__.strip("_")
         done = fault()
         if asyncio.iscoroutine(done):
             done = await done
         if done is not False:
-            self.counts[name] += 1
+            self.counts[_named(fault)] += 1
 
     def _up(self) -> list[PumpNode]:
         return [pump for pump in self.pumps.values() if pump.is_up]
@@ -262,8 +276,8 @@ class World:
         await asyncio.wait({stopping}, timeout=60.0)
         if not stopping.done():
             self.breaks(f"{node.name} does not stop")
-        elif not node.may_end(stopping.result()):
-            self.breaks(f"{node.name} stopped with {stopping.result()}")
+        elif (code := stopping.result()) is not None and not node.may_end(code):
+            self.breaks(f"{node.name} stopped with {code}")
 
     def _hosts(self) -> list[str]:
         """Between any two of which it may be cut."""
@@ -312,6 +326,11 @@ class World:
     def _free_disk(self, pump: PumpNode) -> None:
         pump.disk.free = FREE
 
+    def _slow_etcd(self) -> None:
+        """Timestamps are late, and transactions are open for long."""
+        self.network.slow_hosts.add(HOST)
+        self.loop.call_later(self.rng.choice((2.0, 10.0)), self.network.slow_hosts.discard, HOST)
+
     async def _join(self) -> bool:
         if len(self.pumps) >= _PUMPS_MAX:
             return False
@@ -358,6 +377,7 @@ class World:
         self.trace("healed")
         self.network.heal_all()
         PORTS.slow.clear()
+        self.network.slow_hosts.clear()
         for pump in self.pumps.values():
             pump.disk.fails.clear()
             self._free_disk(pump)
@@ -378,6 +398,10 @@ class World:
             node.has_left = code == 0
             if not node.has_left:
                 await node.start()
+
+
+def _named(fault: Callable[[], Any]) -> str:
+    return fault.__name__.strip("_")
 
 
 _LOGGERS: Final = ("tidb_binlog", "pumpclient")
