@@ -74,6 +74,7 @@ class DrainerWorld(World):
         self.downstream.lost_commits = self._draw("lost_commits", (0.0, 0.03))
         self.downstream.struck = self._draw("struck", (0.0, 0.05, 0.3))
         self.downstream.slow_sessions = self._draw("slow_sessions", (0.0, 0.2))
+        self.kinds.append("ddl")
         self.downstream.strike = self._strike
         self.strict = self.rng.random() < 0.5
         with_relay = self.rng.random() < 0.5
@@ -145,7 +146,8 @@ class DrainerWorld(World):
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.size.programs):
                     group.create_task(run_session(writer, workload, 0.3, end_s, clock))
-                if pause_s := self._draw("ddl", (0.0, 1.0, 5.0)):
+                pause_s = self.rng.choice((1.0, 5.0))
+                if "ddl" not in self.size.without:
                     group.create_task(run_evolution(writer, evolution, pause_s, end_s, clock))
             self._last_ts = writer.last_commit_ts
             self._done.set()
