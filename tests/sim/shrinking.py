@@ -5,7 +5,7 @@ Out    `Size`, and as options of `python -m tests.sim`
 Why    one source draws everything: a world of another size is another world, and shows the same fault only
        by chance. So each smaller size has some seeds
 
-Tests  tests/sim/test_shrinking.py
+Tests  tests/sim/test_worlds.py
 """
 
 from __future__ import annotations

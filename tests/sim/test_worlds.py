@@ -1,4 +1,4 @@
-"""Worlds of some seeds keep every promise; a seed is one world; faults that are planted are found."""
+"""Worlds of some seeds keep every promise; a seed is one world; faults that are planted are found, and shrunk."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from tests.architecture.source import ROOT
 from tests.docs.pages import Page
 from tests.sim.mutants import MUTANTS
+from tests.sim.shrinking import Size, shrink, way
 
 DEADLINE_S = 900
 SOME, ONE, PLANTED = (
@@ -19,6 +20,8 @@ SOME, ONE, PLANTED = (
     if line.startswith("make sim")
 )
 
+KINDS = ("kill_pump", "cut", "reset", "slow_disk", "large_rows")
+LOST = "reader-1 was given 17 without [12, 13], committed before it came (at 3.100 s)"
 QUICK = (
     *("--pumps", "1", "--programs", "1", "--readers", "1", "--faults-s", "10", "--without"),
     "stop_pump,close,join,compact,slow_disk,fail_disk,fill_disk,slow_etcd,kill_reader,kill_app,together,"
@@ -82,3 +85,30 @@ def test_a_world_with_a_planted_fault_is_shrunk() -> None:
     again = worlds(*shlex.split(command.partition("tests.sim")[2]))
     assert command.startswith("breaks, too: ")
     assert "BROKEN" in again.stdout, (command, again.stdout, again.stderr)
+
+
+def test_what_a_fault_does_not_need_is_left_out() -> None:
+    """It needs a kill, 10 seconds and two Pumps, and shows with each third seed."""
+
+    def run(size: Size, seed: int) -> str:
+        needed = "kill_pump" not in size.without and size.faults_s >= 10 and size.pumps == 2
+        if not needed:
+            return "p1 does not stop (at 3.000 s)"
+        return LOST.replace("17", str(seed)) if seed % 3 == 0 else ""
+
+    found = list(shrink(Size(), KINDS, range(7, 12), LOST, run))
+    size, seed = found[-1]
+    assert size == Size(2, 1, 1, 10.0, frozenset(KINDS[1:]))
+    assert seed == 9
+    assert all(way(run(*each)) == way(LOST) for each in found)
+    said = " --programs 1 --readers 1 --faults-s 10.0 --without cut,large_rows,reset,slow_disk"
+    assert size.options() == said
+
+
+def test_what_cannot_be_smaller_stays() -> None:
+    assert not list(shrink(Size(), KINDS, (1,), LOST, lambda size, seed: ""))
+
+
+def test_a_way_is_the_promise_whatever_it_was_with() -> None:
+    other = "reader-2 was given 9 without [1], committed before it came (at 70.000 s)"
+    assert way(LOST) == way(other) != way("p1 does not stop (at 3.000 s)")
