@@ -1,4 +1,4 @@
-"""Worlds of some seeds keep every promise; a seed is one world; faults that are planted are found, and shrunk."""
+"""Worlds of some seeds keep every promise; a seed is one world; planted faults are found, and shrunk."""
 
 from __future__ import annotations
 
