@@ -6,10 +6,12 @@ A new one is run here unless it is named below: this file takes less than a minu
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Final
 
 import pytest
 
+from tests.benchmarks.calibration import calibrator
 from tests.benchmarks.catalog import BENCHMARKS
 from tests.benchmarks.report import Result, to_json
 from tests.benchmarks.settings import Settings
@@ -88,6 +90,13 @@ RUN: Final = [name for name in BENCHMARKS if not any(name in names for names in 
 
 def test_what_is_left_out_exists() -> None:
     assert set().union(*LEFT_OUT.values()) < set(BENCHMARKS)
+
+
+@pytest.mark.integration
+def test_the_machine_is_timed() -> None:
+    with calibrator() as calibrate:
+        taken = [calibrate(), calibrate()]
+    assert all(one > 0 for each in taken for one in asdict(each).values())
 
 
 @pytest.mark.integration

@@ -1,8 +1,7 @@
 """`door.write.*`: durable writes to a pump with the door, beside the same pump with grpcio's server.
 
 The client is `h2_load` on one connection, so that what differs is the server. Pumps of their own, without a
-cluster around them: etcd and nothing else. With a Go pump at hand (`--peer`) that one is measured in turns in
-place of grpcio's server.
+cluster around them: etcd and nothing else. With a Go pump at hand (`--peer`) it takes turns with them.
 """
 
 from __future__ import annotations
@@ -21,32 +20,30 @@ from tests.benchmarks.settings import Settings
 
 ROUNDS: Final = 3
 TURNS: Final = 5
-"""Of two pumps: what else the machine does is in single ones, and the median leaves it out."""
+"""Of each: what else the machine does is in single ones, and the median leaves it out."""
 PEER: Final = "Go"
-COMPARED: Final = {GRPCIO: "grpcio's server", PEER: "the Go pump"}
 
 
 async def measure(name: str, in_flight: int, settings: Settings) -> Result:
-    """The door and what it is compared with in turns, each on its own pump."""
+    """The door, grpcio's server and Go's pump in turns, each on its own pump."""
     seconds = settings.seconds / TURNS / 2
-    ours: list[Round] = []
-    theirs: list[Round] = []
     async with AsyncExitStack() as stack:
         pumps, cluster_id = await stack.enter_async_context(cluster(tls=False))
-        ours_is = await pumps.start(DOOR)
+        servers = {kind: await pumps.start(kind) for kind in (DOOR, GRPCIO)}
         go = stack.enter_context(programs(settings, PUMP, pumps.supervisor, pumps.endpoint))
         if go is not None:
             node = go.pump()
             node.process.start()
             await until_ready(node.process, node.address)
-            other_name, other_is = PEER, Pump(node.process, node.address, tls=False)
-        else:
-            other_name, other_is = GRPCIO, await pumps.start(GRPCIO)
+            servers[PEER] = Pump(node.process, node.address, tls=False)
+        rounds: dict[str, list[Round]] = {kind: [] for kind in servers}
         for number in range(TURNS):
-            for pump, rounds in ((ours_is, ours), (other_is, theirs)):
-                rounds.append(await asyncio.to_thread(pump.round, cluster_id, number, in_flight, seconds))
-        rss, other_rss = (peak_rss_mib(pump.process.pid) for pump in (ours_is, other_is))
-    middle, other, is_peer = median_round(ours), median_round(theirs), other_name == PEER
+            for kind, pump in servers.items():
+                found = await asyncio.to_thread(pump.round, cluster_id, number, in_flight, seconds)
+                rounds[kind].append(found)
+        rss = peak_rss_mib(servers[DOOR].process.pid)
+    middle, other = median_round(rounds[DOOR]), median_round(rounds[GRPCIO])
+    peers = rounds.get(PEER, [])
     return Result(
         name=name,
         value=middle.requests_per_s,
@@ -55,15 +52,15 @@ async def measure(name: str, in_flight: int, settings: Settings) -> Result:
         p50_ms=middle.p50_ms,
         p99_ms=middle.p99_ms,
         peak_rss_mib=rss,
-        compared_to=f"CPU with {COMPARED[other_name]}, {other.cpu_us:.3g} us",
+        compared_to=f"CPU with grpcio's server, {other.cpu_us:.3g} us",
         ratio=middle.cpu_us / other.cpu_us,
         note=(
             f"{PAYLOAD_BYTES}-byte prewrites and their commits, {in_flight} in flight, median of {TURNS}"
-            f" rounds in turns (us: {_costs(ours)}; {other_name} {_costs(theirs)}); {other_name}"
-            f" {other.requests_per_s:,.0f}/s, p50 {other.p50_ms:.2g} ms, p99 {other.p99_ms:.2g} ms,"
-            f" {other_rss:.0f} MiB; client {middle.client_cpu_us:.1f} us of CPU a call"
+            f" rounds in turns (us: {'; '.join(f'{kind} {_costs(some)}' for kind, some in rounds.items())});"
+            f" grpcio {other.requests_per_s:,.0f}/s, p50 {other.p50_ms:.2g} ms, p99 {other.p99_ms:.2g} ms;"
+            f" client {middle.client_cpu_us:.1f} us of CPU a call"
         ),
-        theirs=Theirs(other.requests_per_s, other.cpu_us) if is_peer else None,
+        theirs=Theirs.of([one.requests_per_s for one in peers], [one.cpu_us for one in peers]),
     )
 
 

@@ -2,7 +2,8 @@
 
 A rate is row changes by the time from before the first applied row to the last one, DDL in between included.
 It is compared with the drainer's own statements, ready-made, sent to the same MariaDB in the same run, in
-turns; and so with Go's drainer, which reads the same pump. Contents are verified after every round of each.
+turns; and so with Go's drainer, which reads the same pump, in the safe mode of its first minutes. Contents
+are verified after every round of each.
 """
 
 from __future__ import annotations
