@@ -64,6 +64,9 @@ class Purges:
             self._seen_s[name] = now_s
             self._since_s.setdefault(name, now_s)
 
+    def knows(self, name: str) -> bool:
+        return name in self._seen_s
+
     def protects(self, name: str, now_s: float) -> bool:
         """Whether every Pump has to keep what this reader has not done."""
         lives = now_s - self._seen_s.get(name, -self._live_s) < self._live_s - _BEATS_S

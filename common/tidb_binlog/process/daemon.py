@@ -333,7 +333,7 @@ class Daemon:
                 task.exception()  # seen: it is not the cause of anything any more
 
     def _exit_code(self) -> int:
-        cause = self._cause
+        cause = _named(self._cause)
         if cause is None:
             self._logger.info("stopped", daemon=self._name)
             return 0
@@ -345,6 +345,14 @@ class Daemon:
         return exit_code(cause)
 
 
+def _named(error: BaseException | None) -> BaseException | None:
+    """What the operating system says of a file is an error with a place, and no surprise."""
+    if isinstance(error, OSError) and error.filename is not None:
+        hint = "look at its disk and at the rights of the file, then start again"
+        return BinlogError(f"{error.filename}: {error.strerror}", hint=hint)
+    return error
+
+
 def exit_code(error: BaseException) -> int:
     """The process exit code for an error."""
     return error.exit_code if isinstance(error, BinlogError) else EXIT_FAILURE
@@ -352,6 +360,7 @@ def exit_code(error: BaseException) -> int:
 
 def print_error(program: str, error: BaseException) -> None:
     """One line on standard error: what, where, and the next thing to do."""
+    error = _named(error) or error
     text = str(error) if isinstance(error, BinlogError) else f"unexpected {type(error).__name__}: {error}"
     sys.stderr.write(f"{program}: error: {one_line(text)}\n")
     sys.stderr.flush()

@@ -220,6 +220,18 @@ async def test_a_task_that_ignores_cancellation_does_not_block_the_end() -> None
     await asyncio.sleep(0)
 
 
+async def test_what_the_system_says_of_a_file_is_told_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def setup(process: Daemon) -> None:
+        (tmp_path / "no" / "such").read_bytes()
+
+    assert await make().run(setup) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"test: error: {tmp_path}/no/such: No such file or directory (look at its disk")
+    assert not any(record.exc_info for record in caplog.records), "it is no surprise"
+
+
 async def test_an_unexpected_error_has_its_own_code(capsys: pytest.CaptureFixture[str]) -> None:
     async def setup(process: Daemon) -> None:
         raise ValueError("oops")
