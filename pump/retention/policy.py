@@ -132,21 +132,21 @@ def candidates(policy: Policy, now: Situation) -> list[Candidate]:
     log_bytes = now.active_bytes + sum(file.size for file in now.files)
     free_bytes = now.free_bytes
     files: list[Candidate] = []
-    ceiling = now.gc_ts
+    ceiling = limit = now.gc_ts
     for file in now.files:
         max_ts = file.max_ts or 0
         if file.fid >= now.settled_fid:
             break
-        if max_ts <= now.gc_ts:
-            reason, limit = PurgeReason.PURGED, now.gc_ts
-        elif max_ts <= min(aged - MARGIN_TS, free):
+        if max_ts <= min(aged - MARGIN_TS, free):
             reason, limit = PurgeReason.AGE, min(aged, free)
         elif policy.bytes_max and log_bytes > policy.bytes_max and max_ts <= free:
             reason, limit = PurgeReason.BYTES, min(max_ts + MARGIN_TS, free)
         elif free_bytes < policy.free_bytes_min and max_ts <= in_need:
             reason, limit = PurgeReason.SPACE, min(max_ts + MARGIN_TS, in_need)
-        else:
+        elif max_ts > now.gc_ts:
             break
+        if max_ts <= now.gc_ts:  # what reaches beyond it goes by the limit that it has besides, if it has one
+            reason = PurgeReason.PURGED
         ceiling = max(ceiling, limit)
         files.append(Candidate(file, reason, ceiling))
         log_bytes -= file.size

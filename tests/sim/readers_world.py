@@ -123,9 +123,13 @@ class ReadersWorld(World):
         return {reader.name: reader.done for reader in self.readers}
 
     def _lost(self, host: str, name: str, commit_ts: Ts) -> None:
-        super()._lost(host, name, commit_ts)
+        """Pumps keep nothing for one that has lost something, until it says from where it begins anew. One
+        that has nothing asks for what all of them have."""
         for reader in self.readers:
-            reader.may_lose |= reader.name == name
+            if reader.name == name and not reader.may_lose:
+                if reader.position:
+                    super()._lost(host, name, commit_ts)
+                reader.may_lose = True
 
     # -- who uses it -----------------------------------------------------------------------------------
 
@@ -216,7 +220,7 @@ class ReadersWorld(World):
         if ts <= reader.position:
             self.breaks(f"{reader.name} at {reader.position} is told to begin after {ts}")
         self.counts["snapshots"] += 1
-        reader.position = ts
+        reader.position = reader.done = ts
         for commit_ts in self.committed[: bisect_right(self.committed, ts)]:
             reader.has.setdefault(commit_ts, [])
 

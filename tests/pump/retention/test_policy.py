@@ -273,6 +273,11 @@ def test_a_long_transaction_keeps_the_file_of_its_prewrite_until_its_commit_is_o
     assert purge_of(Policy(3600.0), old, files) == PurgePlan(
         1, 80 * MINUTE, 2 * FILE_BYTES, (PurgeReason.AGE,)
     )
+    passed = replace(old, gc_ts=30 * MINUTE)  # by a purge that died before it removed files
+    assert purge_of(Policy(3600.0), passed, files) == PurgePlan(
+        1, 80 * MINUTE, 2 * FILE_BYTES, (PurgeReason.PURGED,)
+    )
+    assert purge_of(Policy(3600.0), replace(passed, now_ts=120 * MINUTE), files) is None
 
 
 def closed(*max_minutes: int | None) -> list[ClosedFile]:
