@@ -189,6 +189,7 @@ class ReadersWorld(World):
         self.loop.create_task(read, context=in_life(reader.life))
 
     async def _read(self, reader: Reader) -> None:
+        tasks: list[asyncio.Task[None]] = []
         while True:
             try:
                 reader.done = reader.position
@@ -204,16 +205,34 @@ class ReadersWorld(World):
                     async for change in stream:
                         self._came(reader, change)
                         if self.rng.random() < 0.5 or self.healed_s:
-                            reader.done = change.commit_ts
-                            await stream.done(change)
+                            await self._do(reader, stream, change)
+                        else:
+                            later = self._do(reader, stream, change, after_s=10.0)
+                            tasks.append(asyncio.create_task(later))
             except BinlogError as error:
                 self.trace(reader.name, "opens anew", type(error).__name__, error.message)
-                if isinstance(error, drainer.BinlogsLost) and reader.may_lose:
-                    if error.lowest:  # who opens anew is told by all Pumps
+                if isinstance(error, drainer.BinlogsLost) and self._may_be_told(reader, error.lowest):
+                    reader.may_lose = True  # Pumps keep nothing for where it stands
+                    if error.lowest:
                         self._take_snapshot(reader, error.lowest)
                 elif isinstance(error, drainer.BinlogsLost | drainer.OutOfOrder):
                     self.breaks(f"{reader.name} was told: {error}")
+            finally:
+                for task in tasks:
+                    task.cancel()
             await asyncio.sleep(0.5)
+
+    async def _do(self, reader: Reader, stream: Any, change: Any, after_s: float = 0.0) -> None:
+        await asyncio.sleep(after_s)
+        if change.commit_ts > reader.done:
+            reader.done = change.commit_ts
+            await stream.done(change)
+
+    def _may_be_told(self, reader: Reader, lowest: Ts) -> bool:
+        """It begins at the last change that it has, behind what it had done when nothing came. Without
+        `lowest`: who opens anew is told by all Pumps."""
+        missed = bisect_right(self.committed, lowest) - bisect_right(self.committed, reader.position)
+        return reader.may_lose or not lowest or missed == 0
 
     def _take_snapshot(self, reader: Reader, ts: Ts) -> None:
         """The tables as they were then, all rows of which are there."""

@@ -207,8 +207,18 @@ class World:
             if commit_ts == 0 and record.tp == PREWRITE:
                 self._gone[record.start_ts] = host
             for name, done_ts in done.items():
-                if commit_ts > done_ts:
+                if commit_ts > done_ts and not self._is_elsewhere(host, record.start_ts):
                     self._lost(host, name, commit_ts)
+
+    def _is_elsewhere(self, host: str, start_ts: Ts) -> bool:
+        """Another Pump has it, too, to which its program went on when this one did not answer."""
+        logs = (
+            bytes(pump.disk.files()[name].data)
+            for pump in self.pumps.values()
+            for name in pump.log_files
+            if pump.name != host
+        )
+        return any(record.start_ts == start_ts for data in logs for record in retention.records(data))
 
     def _lost(self, host: str, name: str, commit_ts: Ts) -> None:
         if self.purges.protects(name, self.loop.time()):
