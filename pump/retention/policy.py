@@ -132,9 +132,9 @@ def candidates(policy: Policy, now: Situation) -> list[Candidate]:
     log_bytes = now.active_bytes + sum(file.size for file in now.files)
     free_bytes = now.free_bytes
     files: list[Candidate] = []
-    ceiling = limit = now.gc_ts
+    ceiling = now.gc_ts
     for file in now.files:
-        max_ts = file.max_ts or 0
+        max_ts, limit = file.max_ts or 0, now.gc_ts
         if file.fid >= now.settled_fid:
             break
         if max_ts <= min(aged - MARGIN_TS, free):

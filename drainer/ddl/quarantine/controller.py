@@ -316,10 +316,8 @@ class QuarantineController:
                 await self._step(queue)
 
     async def _step(self, queue: Queue, *, paused: bool = False) -> None:
-        if not allows(
-            queue.state, QueueEvent.STARTED
-        ):  # a decision is being stored, and it is tried after that
-            queue.wants_pause = False
+        if not allows(queue.state, QueueEvent.STARTED):
+            queue.wants_pause = False  # a decision is being stored, and it is tried after that
             return
         queue.on(QueueEvent.STARTED)
         try:

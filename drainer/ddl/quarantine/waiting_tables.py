@@ -57,9 +57,7 @@ class Queue:
     open_ts: Ts = 0  # a large transaction of which a piece was kept and the last one not
     refusal: str = ""  # why rows were refused last
     shards: str = ""  # which other tables its DDL waited for last
-    wants_pause: bool = (
-        False  # its DDL waits for other tables of its target, or for their rows to stand still
-    )
+    wants_pause: bool = False  # its DDL waits for other tables of its target, or until their rows stand still
     ddls: list[Ddl] = field(default_factory=list)  # what was kept of the stream
     rows: dict[TableVersion, int] = field(
         default_factory=dict
@@ -162,10 +160,11 @@ class Quarantine:
 
     def shards_changed(self) -> None:
         """What waits for other tables is looked at where the stream is now: later they may be others again,
-        and each of two would wait for what the other one has waiting."""
+        and each of two would wait for what the other one has waiting. Refused rows wait for a decision."""
         for queue in self._queues:
             entry = queue.waits_for
-            queue.wants_pause |= bool(queue.shards) or (entry is not None and entry.waits_for_shards)
+            waits = bool(queue.shards) or (entry is not None and entry.waits_for_shards)
+            queue.wants_pause |= waits and not queue.state.is_halted
 
     def queue_of(self, job_id: int) -> Queue | None:
         return next((queue for queue in self._queues if job_id in queue.entries), None)

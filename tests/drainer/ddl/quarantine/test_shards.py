@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from drainer.config.options import BESIDE_ROWS
-from drainer.ddl.quarantine.entry import Entry, Floor
+from drainer.ddl.quarantine.entry import SHARED, Entry, Floor
+from drainer.ddl.quarantine.queue_state import QueueState
 from drainer.ddl.quarantine.shards import Shards, changes_of, holds, other_fates, unfit
 from drainer.ddl.quarantine.waiting_tables import Quarantine
 from drainer.ddl.rules import REWRITE, SKIP
@@ -212,6 +213,19 @@ def test_a_ddl_of_another_one_that_waits_comes_before_what_that_one_is_now() -> 
     (queue,) = quarantine.queues
     quarantine.advance(queue, Position(5))
     assert shards.in_the_way(ddl) == ""
+
+
+def test_what_waits_for_others_is_looked_at_again_but_where_rows_were_refused() -> None:
+    quarantine = Quarantine()
+    waits = shard_ddl(5, table(2, C), table(2))
+    entry = Entry(5, 5, Floor(4, 1), {("d", "t2"): 5}, Position(4), "", f"{SHARED} d.t1 still has column c")
+    queue = quarantine.begin(entry, waits)
+    queue.state = QueueState.HALTED
+    quarantine.shards_changed()
+    assert not queue.wants_pause, "nothing is tried until an operator decides"
+    queue.state = QueueState.WAITING
+    quarantine.shards_changed()
+    assert queue.wants_pause
 
 
 def test_of_many_tables_some_are_named() -> None:
