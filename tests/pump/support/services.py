@@ -19,6 +19,7 @@ from pump.watermark.resolver import Resolver
 from pump.write.disk_guard import DiskGuard
 from tests.pump.support.payloads import opened
 from tests.pump.support.scripted import ScriptedOracle, ScriptedTransactions
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.cluster import node
@@ -71,7 +72,7 @@ async def pump(path: Path, *, oracle: ScriptedOracle | None = None, **options: A
         )
         tasks = [asyncio.create_task(idle.run()), asyncio.create_task(resolver.run())]
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(2 * PATIENCE_S):
                 yield made[0]
         finally:
             for task in tasks:
