@@ -14,6 +14,7 @@ import drainer
 from tests.integration.support.subscribed_shop import rows, shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import PumpProcess, Start
+from tests.waiting import PATIENCE_S
 from tidb_binlog.cluster import node
 from tidb_binlog.errors import ConfigError, Unavailable
 from tidb_binlog.etcd.registry import connect_registry
@@ -65,7 +66,7 @@ async def test_starts_and_ends(one_pump: PumpProcess, etcd_clean: str) -> None:
         async with drainer.subscribe(etcd_clean, start=start) as stream:
             assert await rows(stream, 4) == everything
     async with drainer.subscribe(etcd_clean, start=stamps[0], stop=stamps[2]) as stream:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             assert [change.commit_ts async for change in stream] == stamps[1:3]
             assert stream.position == stamps[2]
     async with drainer.subscribe(etcd_clean, start="now") as stream:
@@ -84,7 +85,7 @@ async def test_a_named_reader_goes_on_where_it_was_done(one_pump: PumpProcess, e
         ) as stream:
             for _ in range(3):
                 await write(publisher, next(numbers))
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     change = await anext(stream)
                 assert isinstance(change, drainer.Transaction)
                 seen += [(str(row.table), row.key_values[0]) for row in change.rows]
@@ -152,7 +153,7 @@ async def test_pumps_come_and_go(pump: Start, one_pump: PumpProcess, etcd_clean:
         expected = [("shop.orders", number) for number in range(1, 60)]
         assert await rows(nameless, 59) == expected
         found = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while len(found) < 59:
                 change = await anext(named)
                 assert isinstance(change, drainer.Transaction)
@@ -163,7 +164,7 @@ async def test_pumps_come_and_go(pump: Start, one_pump: PumpProcess, etcd_clean:
         assert status == 200
         last = asyncio.create_task(rows(named, 1))
         registry = await connect_registry(etcd_clean)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while (await registry.view()).pumps["p2"].status.state != node.OFFLINE:
                 await asyncio.sleep(0.1)
         await registry.close()

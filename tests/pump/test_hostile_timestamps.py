@@ -38,7 +38,7 @@ class TimeOracle(ScriptedOracle):
 
 
 def ahead(seconds: float) -> int:
-    """Never one that the oracle gives: a start_ts of two transactions would be one transaction to the pump."""
+    """Never one that the oracle gives: a start_ts of two transactions would be one to the pump."""
     return tso.from_wall_s(time.time() + seconds) + (1 << tso.LOGICAL_BITS) - 1
 
 

@@ -19,6 +19,7 @@ from pump.index.index import Index, key_of
 from tests.common.page.support.reading import read
 from tests.pump.support import corpus
 from tests.pump.support.process import PumpClient, PumpProcess, Start
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog, rpc
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
@@ -49,7 +50,7 @@ async def test_writes_come_back_over_both_protocols_and_status_tells(
     commit_ts = await upstream.transactions.commit(start_ts)
     await client.write(binlog.commit(start_ts, commit_ts, b"k"))
     expected = binlog.join(binlog.prewrite(start_ts, b"k", b"v"), binlog.commit(start_ts, commit_ts, b"k"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for _, payloads, watermark in client.pull_batches(0):
             assert payloads == [expected]
             assert watermark >= commit_ts
@@ -80,7 +81,7 @@ async def test_writes_come_back_over_both_protocols_and_status_tells(
 
     stuck = await upstream.transactions.begin(ttl_s=20)
     await client.write(binlog.prewrite(stuck, b"k", b"v"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while (own := (await process.status())["pump"])["oldest_open"] is None:
             await asyncio.sleep(0.02)
     assert own["open_prewrites"] == 1
@@ -151,7 +152,7 @@ async def test_stop_during_writes_and_pulls_is_graceful(pump: Start, upstream: S
     # Everything acknowledged is there at the next start.
     await process.start_and_wait()
     client = PumpClient(process.address, upstream.cluster_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         found: set[int] = set()
         awaited = await upstream.oracle.timestamp()
         async for headers, _, watermark in client.pull_batches(0, wait=awaited):
@@ -219,7 +220,7 @@ async def test_killed_again_and_again_under_load_nothing_acknowledged_is_lost(
         process.kill()
         await process.start_and_wait()
     done = True
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*sessions)
         last = await upstream.oracle.timestamp()
         await pulling
@@ -240,7 +241,7 @@ async def test_recorded_directory_is_taken_over_by_the_process(
     client = PumpClient(process.address, upstream.cluster_id)
     expected = [entry.payload for entry in corpus.entries(recording.pulled)]
     found: list[bytes] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for _, payloads, _ in client.pull_batches(0):
             found += payloads
             if len(found) >= len(expected):
@@ -326,7 +327,7 @@ async def test_drainers_that_do_not_confirm_stop_a_new_pump_but_not_a_known_one(
     assert (await registry.view()).pumps["p2"].status.state == node.OFFLINE
     await process.until_up()
     seen = {(await registry.view()).pumps["p1"].mod_revision}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len(seen) < 3:  # its next beats
             await asyncio.sleep(0.02)
             seen.add((await registry.view()).pumps["p1"].mod_revision)
@@ -447,7 +448,7 @@ async def test_a_puller_that_finds_the_index_damaged_ends_the_pump_and_gets_all_
 
 async def commits_up_to(client: PumpClient, last: int) -> list[int]:
     found: list[int] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         async for headers, _, _ in client.pull_batches(0):
             found += [header.commit_ts for header in headers if not header.is_fake]
             if found[-1:] == [last]:

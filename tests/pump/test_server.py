@@ -16,7 +16,7 @@ from pump.write.admission import Disk
 from tests.pump.support.payloads import header, opened, put, put_pair, wait_watermark
 from tests.pump.support.scripted import ScriptedOracle
 from tests.pump.support.services import CLUSTER, Puller, pump
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog, rpc, tso
 from tidb_binlog.cluster import node
 from tidb_binlog.errors import Corruption, Unavailable
@@ -257,7 +257,7 @@ async def test_no_commit_follows_a_watermark_that_covers_it(tmp_path: Path) -> N
                 await one.write(binlog.commit(start_ts, await one.oracle.timestamp()))
 
         sessions = [asyncio.create_task(session()) for _ in range(5)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(seen) < 500:
                 payloads, watermark = await puller.next()
                 commits = [binlog.parse(payload).commit_ts for payload in payloads]

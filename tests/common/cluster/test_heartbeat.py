@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.etcd_server import EtcdServer
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.cluster import rival
 from tidb_binlog.cluster.heartbeat import BEATS_PER_ENTRY, Heartbeat
@@ -147,7 +148,7 @@ async def test_run_beats_on_its_own(registry: EtcdRegistry) -> None:
     heartbeat = beat_of(registry, Node(), interval_s=0.02)
     await heartbeat.register(ONLINE)
     running = asyncio.create_task(heartbeat.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (await entry_of(registry)).max_commit_ts < 6:
             await asyncio.sleep(0.01)
     running.cancel()
@@ -397,7 +398,7 @@ async def test_an_outage_is_survived_and_said_once(tmp_path: Path, caplog: pytes
         assert not running.done()
         server.restart()
         reader = await connect_registry(server.endpoint)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             # What could not be written is written now; what was may have gone with the server.
             while (entry := (await reader.view()).pumps.get("p")) is None or entry.status.state != PAUSED:
                 await asyncio.sleep(0.02)

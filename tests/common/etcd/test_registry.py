@@ -20,6 +20,7 @@ from aetcd import rpc as messages
 
 from binlog_playground.cluster.etcd_server import EtcdServer
 from tests import certificates
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from tidb_binlog.cluster.registry import (
@@ -271,7 +272,7 @@ async def test_a_lease_from_before_a_change_of_leader_is_out_of_use(tmp_path: Pa
         assert announcement.lease == known  # type: ignore[attr-defined]
         server.kill()
         server.restart()  # elects itself anew
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 with contextlib.suppress(Unavailable):
                     await announcement.keep_alive()
@@ -315,7 +316,7 @@ async def test_the_lease_of_a_move_that_failed_ends_with_the_announcement(
 
 
 async def _until(watch: AsyncIterator[ClusterView], wanted: Callable[[ClusterView], bool]) -> ClusterView:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         async for view in watch:
             if wanted(view):
                 return view
@@ -386,7 +387,7 @@ async def test_a_watch_of_a_server_that_stands_still_ends(
         async with aclosing(client.watch(b"/", 1)) as watch:
             assert (await anext(watch))[1] == []
             os.kill(server.pid, signal.SIGSTOP)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 with pytest.raises(Unavailable):
                     await anext(watch)
     finally:
@@ -434,7 +435,7 @@ async def test_certificates_are_read_again_when_the_connection_is_lost(tmp_path:
         server.stop()
         certificates.write(files, ca=[second], node=certificates.leaf("node", ca=second, sans=sans))
         server.restart()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     assert set((await registry.view()).pumps) == {"p"}

@@ -19,7 +19,7 @@ import pytest
 
 from tests import certificates
 from tests.common.notify.receiver import Receiver, listening
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.net.tls import TlsConfig
@@ -74,7 +74,7 @@ async def test_a_failure_is_tried_again_with_the_same_id_and_said_once(
     async with (
         listening(Receiver(503, 429, 500, 204)) as receiver,
         running(endpoint(receiver)) as notifier,
-        asyncio.timeout(20),
+        asyncio.timeout(PATIENCE_S),
     ):
         notifier.happened(WAITS)
         notifier.happened(Condition(Type.ENDED, "d1", "second"))
@@ -130,7 +130,7 @@ async def test_a_receiver_that_does_not_answer_holds_up_the_end_no_longer_than_i
     async with listening(Receiver(0)) as receiver:
         notifier = Notifier(endpoint(receiver), "pump", "p1", SystemClock())
         notifier.happened(WAITS)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await notifier.finish(0, None)
     assert total("dropped") == before + 2
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.observe import log, metrics, metrics_push
 
 _number = itertools.count()
@@ -139,7 +139,7 @@ async def test_a_gateway_that_hangs_does_not_hold_the_loop_up(monkeypatch: pytes
         server.answer.clear()
         await until(lambda: len(server.got) >= 1)
         turns = 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while failures() == before:
                 await asyncio.sleep(0)
                 turns += 1

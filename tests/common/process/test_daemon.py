@@ -25,7 +25,7 @@ from pump.config import PumpConfig
 from pump.log.block_cache import BLOCK_BYTES, BLOCKS_MAX
 from pump.pull.pages import ALONE_BYTES
 from tests.docs.pages import EXIT_CODES
-from tests.waiting import settle, until
+from tests.waiting import PATIENCE_S, settle, until
 from tidb_binlog import errors
 from tidb_binlog.config import declaring
 from tidb_binlog.door.limits import CALL_BYTES, CONNECTION_BYTES
@@ -92,7 +92,7 @@ async def test_a_hang_up_reloads_also_one_that_came_early_and_whatever_comes_of_
         assert not process.stopping
         process.on_reload(reload)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         assert await process.run(setup) == 0
     assert reloads == [0, 1]
 
@@ -101,7 +101,7 @@ async def test_a_hang_up_stops_who_does_not_reload() -> None:
     async def setup(process: Daemon) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         assert await make().run(setup) == 0
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests import certificates
 from tests.common.support.other_values import other_value
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.config.declaring import options
 from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
@@ -56,7 +56,7 @@ class Life:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
         try:
             writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 return (await reader.read(1 << 16)).split(b"\r\n")[0]
         except ConnectionError:
             return b""

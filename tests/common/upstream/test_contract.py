@@ -19,6 +19,7 @@ import pytest
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import FakePd
 from tests.fakes.tikv import FakeTikv
+from tests.waiting import PATIENCE_S
 from tidb_binlog import tso
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import ConfigError, Conflict, Rejected, Unavailable
@@ -216,7 +217,7 @@ async def test_a_live_transaction_is_never_rolled_back(world: World) -> None:
 async def test_a_dead_one_is_rolled_back_in_the_end_and_stays_so(world: World) -> None:
     dead = await world.begin(ttl_s=3.0)
     assert isinstance(await outcome(world, *dead), Undecided)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while isinstance(await outcome(world, *dead), Undecided):
             await world.passes(100)
     assert await outcome(world, *dead) == RolledBack()
@@ -227,7 +228,7 @@ async def test_one_without_a_trace_is_given_time_and_then_rolled_back(world: Wor
     """Its prewrite may be on its way to the store while its binlog is here already."""
     gone = await world.never_prewritten()
     assert isinstance(await outcome(world, *gone), Undecided)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while isinstance(await outcome(world, *gone), Undecided):
             await world.passes(100)
     assert await outcome(world, *gone) == RolledBack()

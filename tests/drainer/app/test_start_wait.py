@@ -15,6 +15,7 @@ from drainer.checkpoint.inspection import Inspection
 from drainer.checkpoint.resume import DrainerState, StoredState
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.mysql.rows.change import COMPLETE, Position
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.serving.starting import Starting
@@ -117,7 +118,7 @@ async def test_one_attempt_in_vain_is_not_enough() -> None:
     """The whole of `start-wait` comes first: a host's other services may only be on their way."""
     world = World([False, False, True], [DONE])
     starting = Starting(60.0, SystemClock(), lambda text: None)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         assert await reach(world.connect, world.recover, starting) == "upstream"
     assert world.did == ["ask", "ask", "ask"]
 

@@ -12,6 +12,7 @@ from drainer.mysql.addresses import AFTER_S, Addresses
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import ConnectionLost
 from tests.rig.proxy import Proxy
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Unavailable
 
@@ -53,7 +54,7 @@ async def test_sessions_at_the_old_server_end_before_the_first_at_the_new_one(
     new = await asyncio.to_thread(connect, several)
     assert repr(several).endswith(f":{target.port}")
     with pytest.raises(ConnectionLost):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await waiting
     assert new.rows(b"SELECT 1") == [(1,)]
     new.close()

@@ -38,7 +38,7 @@ from tests.drainer.relay.relay_logs import (
     transaction,
 )
 from tests.drainer.support.payloads import log_large
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import filesystem
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
@@ -520,7 +520,7 @@ async def test_files_that_are_done_make_room_on_a_full_disk(mount: Callable[[Dis
     mount(SmallDisk())
     log = opened(ROOT + "/relay", 1500, form=form)
     ts = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not log.waiting_for:
             ts += 1
             log.append(transaction(ts))
@@ -579,7 +579,7 @@ async def test_a_disk_that_is_full_to_the_last_byte_is_made_room_on(
     mount(full)
     log = opened(ROOT + "/relay", 1500)
     ts = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not log.waiting_for:
             ts += 1
             log.append(transaction(ts))
@@ -615,7 +615,7 @@ async def test_what_cannot_be_noted_stays_until_there_is_room(mount: Callable[[D
     full.unlink(ROOT + "/relay/.purged")
     full.full = True
     log.done(20)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await until(lambda: log._removing is None)
         assert ".purged: No space left" in log.waiting_for
         full.full = False
@@ -634,7 +634,7 @@ async def test_a_large_record_that_the_disk_has_no_room_for_goes_on_where_it_sto
     log = opened(ROOT + "/relay", 1500)
     log.append(transaction(1))
     waiting = asyncio.create_task(log_large(log, [transaction(2, 25_000)]))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await until(lambda: log.waiting_for)
         small.capacity = 1 << 30
         await waiting
@@ -651,7 +651,7 @@ async def test_a_disk_that_stays_full_does_not_hold_up_the_end(mount: Callable[[
     small.capacity = 0
     log.append(transaction(1))
     waiting = asyncio.create_task(log.sync())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await until(lambda: log.waiting_for)
         waiting.cancel()
         closing = asyncio.create_task(log.close())

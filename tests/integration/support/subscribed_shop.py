@@ -8,6 +8,7 @@ import drainer
 import pumpclient
 from pumpclient import Publisher, column
 from tests.pump.conftest import pump as pump
+from tests.waiting import PATIENCE_S
 
 
 async def shop(endpoint: str) -> Publisher:
@@ -33,7 +34,7 @@ async def write(publisher: Publisher, *ids: int, table: str = "orders") -> int:
 async def rows(stream: drainer.Subscription, count: int) -> list[tuple[str, int]]:
     """Of the next transactions, until there are so many."""
     found: list[tuple[str, int]] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
             change = await anext(stream)
             if isinstance(change, drainer.Transaction):

@@ -17,6 +17,7 @@ from pump.log.record import START, LogRecord, ValuePointer
 from pump.log.value_log import ValueLog
 from pump.log.writer import WrittenGroup
 from tests.pump.support.memory_log import MemoryDirectory
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.clock import SystemClock
 
@@ -72,7 +73,7 @@ async def test_index_that_cannot_be_written_is_tried_again(tmp_path: Path) -> No
     indexer.accept(WrittenGroup(records, payloads, log.end, 0.0, 0.0, 0.0))
     indexer.mark(11)
     following = asyncio.create_task(indexer.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not troubles:
             await asyncio.sleep(0)
         assert advanced == []
@@ -98,7 +99,7 @@ async def test_pending_marks_are_bounded(tmp_path: Path) -> None:
     assert len(indexer._marks) <= 64
     assert advanced == []
     following = asyncio.create_task(indexer.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while indexer.lag_bytes:
             await asyncio.sleep(0)
     await indexer.close()
@@ -125,7 +126,7 @@ async def test_a_mark_waits_for_what_stood_before_it_alone_though_more_is_indexe
         indexer.accept(WrittenGroup([record], [payload], log.end, 0.0, 0.0, 0.0))
         indexer.mark(mark_ts)
     following = asyncio.create_task(indexer.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while indexer.lag_bytes:
             await asyncio.sleep(0)
     await indexer.close()

@@ -20,6 +20,7 @@ from pump.membership.registration import Registration
 from pump.storage.data_dir import DataDir
 from tests.fakes.etcd_keys import lease_of
 from tests.pump.support.process import PumpClient, PumpProcess, Start
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog, rpc, tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster import node
@@ -98,7 +99,7 @@ async def page_says(process: PumpProcess, path: str, text: str) -> None:
     """Return when the page holds the text."""
     page: tuple[int, str] = (0, "")
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 with contextlib.suppress(OSError):
                     page = await asyncio.to_thread(process.http, path)
@@ -141,7 +142,7 @@ async def test_close_waits_until_every_drainer_has_everything(
     assert leaving["stage"] == "reading"
     assert leaving["target_ts"] > commit_ts
     assert leaving["drainers"][0]["node_id"] == "d1"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for _, payloads, watermark in client.pull_batches(0, wait=leaving["target_ts"]):
             if watermark >= leaving["target_ts"]:
                 break
@@ -150,7 +151,7 @@ async def test_close_waits_until_every_drainer_has_everything(
             assert mark_ts >= leaving["target_ts"] or mark_ts > commit_ts
             if mark_ts >= leaving["target_ts"]:  # a drainer of the old protocol gets there too
                 break
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (beat := await nodes.pump()).update_ts == published.update_ts:
             await asyncio.sleep(0.05)
     assert (beat.state, beat.max_commit_ts >= leaving["target_ts"]) == (node.CLOSING, True)
@@ -312,7 +313,7 @@ async def test_a_start_that_is_broken_off_leaves_the_place_as_it_was(
     # Now it has been there: what it stored may be wanted, so it is never offline by accident.
     await nodes.write(DRAINERS, NodeStatus("silent", "127.0.0.1:1", node.ONLINE))
     process.start()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while (await nodes.pump()).state != node.ONLINE:
             await asyncio.sleep(0.02)
     assert await asyncio.to_thread(process.stop) == 0

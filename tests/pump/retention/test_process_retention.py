@@ -10,6 +10,7 @@ import pytest
 
 from pump.pull.puller import OUT_OF_RANGE
 from tests.pump.support.process import PumpClient, PumpProcess, Start
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog, rpc, tso
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
@@ -22,7 +23,7 @@ async def reloaded(process: PumpProcess) -> dict[str, Any]:
     """Sends SIGHUP; what `/status` shows of it."""
     before = (await process.status())["pump"]["configuration"]["time_s"]
     process.hang_up()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while (found := (await process.status())["pump"]["configuration"])["time_s"] == before:
             await asyncio.sleep(0.02)
     shown: dict[str, Any] = found
@@ -54,7 +55,7 @@ async def test_old_files_go_when_asked_for_and_a_late_drainer_is_told(
         taken = await reloaded(process)
         assert (taken["changed"], taken["needs_restart"]) == (["gc"], ["storage.segment-size"])
         assert "storage.segment-size: needs a restart" in process.log.read_text()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while (await process.status())["pump"]["retention"]["purged_files"] == 0:
                 assert (await asyncio.to_thread(process.http, "/debug/gc/trigger", "POST"))[0] == 200
                 await asyncio.sleep(0.1)

@@ -23,7 +23,7 @@ from pump.storage.storage import Storage
 from tests.pump.support import corpus
 from tests.pump.support.payloads import filed, opened, pull, put, put_pair, wait_watermark
 from tests.pump.support.purging import HOUR, LIMITS, MINUTE, World, fill
-from tests.waiting import settle, until
+from tests.waiting import PATIENCE_S, settle, until
 from tidb_binlog import binlog
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
@@ -566,7 +566,7 @@ async def test_pullers_that_read_while_files_go_get_everything_or_are_told(
                     outcomes["told"] += 1
 
         readers = [asyncio.create_task(read_on()) for _ in range(3)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await until(lambda: outcomes["whole"])
             await world.purger(storage, policy).work()
             purged.set()

@@ -27,6 +27,7 @@ from pump.storage.storage import Storage
 from tests.pump.support import corpus
 from tests.pump.support.memory_log import MemoryDirectory, MemoryFile
 from tests.pump.support.payloads import header, opened, pull, put, put_pair, wait_watermark
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Corruption
@@ -46,7 +47,7 @@ async def settle(storage: Storage, recording: corpus.Recording) -> None:
     for prewrite in list(storage.open_prewrites()):
         end = ends.get(prewrite.start_ts)
         await put(storage, end.payload if end else binlog.rollback(prewrite.start_ts))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while storage.open_count:
             await asyncio.sleep(0)
 
@@ -286,7 +287,7 @@ async def test_slow_index_never_delays_writers_and_the_log_is_read_to_catch_up(t
     assert storage.index_lag_bytes > 30_000
     following = asyncio.create_task(storage.run())
     await wait_watermark(storage, 991)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while storage.is_chasing:
             await asyncio.sleep(0)
     assert storage.index_lag_bytes == 0
@@ -404,7 +405,7 @@ async def test_full_queue_makes_writers_wait_but_loses_none(tmp_path: Path) -> N
     async with opened(tmp_path, limits=StorageLimits(write_queue_bytes_max=2000)) as storage:
         await put(storage, *(binlog.prewrite(ts, b"k", bytes(500)) for ts in range(10, 110)))
         assert storage.write_queue_bytes == 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while storage.open_count < 100:
                 await asyncio.sleep(0)
 

@@ -13,6 +13,7 @@ from pump.log.delivery import Delivery
 from pump.log.record import ValuePointer
 from pump.storage.data_dir import DataDir
 from pump.storage.storage import Storage
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.clock import SystemClock
 
@@ -80,7 +81,7 @@ async def is_replayed(storage: Storage, following: asyncio.Task[None]) -> None:
 
 
 async def wait_watermark(storage: Storage, ts: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         with storage.listener() as wake:
             while storage.watermark < ts:
                 wake.clear()

@@ -147,7 +147,7 @@ class PartPuller:
             yield await self.requests.get()
 
     async def message(self) -> pump_pb2.PullBatchesResp:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             return pump_pb2.PullBatchesResp.FromString(await anext(self.replies))
 
     async def payloads(self, count: int, credit: int) -> list[bytes]:

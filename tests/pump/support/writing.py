@@ -21,6 +21,7 @@ from pump.write.disk_guard import DiskGuard
 from tests.pump.support.memory_log import MemoryDirectory, MemoryFile
 from tests.pump.support.payloads import opened
 from tests.pump.support.scripted import ScriptedOracle
+from tests.waiting import PATIENCE_S
 from tidb_binlog import rpc
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster import node
@@ -101,7 +102,7 @@ async def pump(
             storage, guard, CLUSTER, lambda: made[0].state, clock, time, in_flight_bytes_max=in_flight
         )
         made.append(Pump(storage, directory, guard, batches, server, time))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             yield made[0]
 
 

@@ -26,7 +26,7 @@ from tests.pump.support.memory_log import MemoryDirectory
 from tests.pump.support.payloads import opened
 from tests.pump.support.scripted import ScriptedOracle
 from tests.pump.support.writing import Calls, Syncs
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog, rpc
 from tidb_binlog.binlog import Head
 from tidb_binlog.clock import ManualClock, SystemClock
@@ -195,7 +195,7 @@ class Pump:
 async def pump(path: Path, **limits: Any) -> AsyncIterator[Pump]:
     directory = MemoryDirectory()
     async with opened(path, directory=directory, limits=StorageLimits(**limits)) as storage:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             yield Pump(storage, directory, writes_to(storage))
 
 

@@ -12,6 +12,7 @@ import pytest
 import pumpclient
 from pumpclient import Options, TransactionLost
 from tests.forked import Forked
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog, rpc
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 from tidb_binlog.wire import pump_pb2
@@ -47,7 +48,7 @@ class PumpProcess:
 async def connected(endpoint: str, pumps: Sequence[PumpProcess]) -> pumpclient.Publisher:
     """A publisher as soon as all pumps are usable."""
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     stream = await pumpclient.open_publisher(endpoint, options=QUICK)
@@ -84,7 +85,7 @@ async def pulled(pump: PumpProcess, cluster_id: int, want: set[int]) -> list[tup
     client = rpc.Client(f"127.0.0.1:{pump.port}")
     found: list[tuple[int, int]] = []
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             replies = client.server_stream("/binlog.Pump/PullBinlogs", request.SerializeToString())
             async for reply in replies:
                 payload = pump_pb2.PullBinlogResp.FromString(reply).entity.payload
@@ -148,7 +149,7 @@ async def test_writing_goes_on_while_pumps_are_killed(etcd_clean: str, pumps: li
             while len(committed) < before + 5:  # the other one takes over
                 await asyncio.sleep(0.02)
             await pump.start()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 while len(_usable(stream)) < 2:
                     await asyncio.sleep(0.05)
         stop.set()

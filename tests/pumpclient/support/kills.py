@@ -26,7 +26,7 @@ from pump.log.record import LogRecord
 from pump.log.segment import Segment
 from pumpclient.pumps.health import PumpState
 from tests.pump.support.process import PumpProcess
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import free_ports
@@ -131,7 +131,7 @@ def check(written: Written, logs: list[Log]) -> None:
 
 async def connected(endpoint: str, tls: TlsConfig | None = None) -> pumpclient.PumpClient:
     """As soon as pumps are registered."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(Unavailable):
                 return await pumpclient.connect(endpoint, options=OPTIONS, tls=tls)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlog_playground.cluster.etcd_server import EtcdServer
+from tests.waiting import PATIENCE_S
 from tidb_binlog import tso
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import Conflict, Corruption, Rejected, Unavailable
@@ -143,7 +144,7 @@ async def test_monotone_over_a_restart_with_the_clock_set_back(tmp_path: Path) -
         server.restart()
         second = await StandaloneUpstream.connect(server.endpoint, clock=clock)
         drawn.append(await second.oracle.timestamp())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     drawn.append(await first.oracle.timestamp())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidb_binlog import tso
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import BinlogError, Conflict, Corruption, Rejected
@@ -265,7 +266,7 @@ async def test_forgotten_without_close(world: World) -> None:
     start_ts = await world.ours.transactions.begin()
     await world.ours.transactions.commit(start_ts)
     await world.ours.transactions.forget(start_ts)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while await world.stored(start_ts) is not None:
             await asyncio.sleep(0.01)
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.deploy.binlogctl.conftest import Ctl
 from tests.deploy.binlogctl.support.scripted_node import ScriptedNode, listening
+from tests.waiting import PATIENCE_S
 from tidb_binlog.cluster.node import ONLINE, NodeStatus
 from tidb_binlog.cluster.registry import PUMPS
 from tidb_binlog.etcd.registry import EtcdRegistry
@@ -127,7 +128,7 @@ async def test_a_close_goes_on_when_nobody_looks_any_more(registry: EtcdRegistry
         )
         try:
             assert process.stdout is not None
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await process.stdout.readline() == b"pump p was asked to close\n"
                 waits = b"pump p waits for drainers: d is 9.0 s behind, about 9.0 s left\n"
                 assert await process.stdout.readline() == waits

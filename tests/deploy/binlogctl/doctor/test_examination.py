@@ -22,6 +22,7 @@ from binlog_playground.cluster.cluster import KEPT_DAYS, Cluster
 from binlogctl.doctor import EXIT_ERROR, EXIT_WARNING, DoctorOptions, Finding, Report, Severity, examine
 from binlogctl.doctor.gather import answers
 from binlogctl.doctor.show import show
+from tests.waiting import PATIENCE_S
 from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
@@ -498,7 +499,7 @@ async def test_servers_that_say_nothing_or_drip_do_not_hold_it_up(doctor: Doctor
         lambda text: text.replace(f"port = {doctor.cluster.mariadb.port}", f"port = {ports[0]}")
     )
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             report = await doctor.report(
                 drainer_config=config,
                 timeout_s=0.3,
@@ -542,7 +543,7 @@ async def test_volume_that_is_too_small_is_found(doctor: Doctor) -> None:
     process = cluster.supervisor.adopt(cluster.command("greedy", "pump", arguments))
     process.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 report = await doctor.report(pump_config=str(config))
                 disks = [one for one in report.findings if one.check == "pump.disk"]

@@ -15,6 +15,7 @@ from drainer.compare.verify.verifying import Pace
 from drainer.points.snapshot.drainer_hold import DrainerHold
 from drainer.reading.subscribe.table_choice import TablePattern
 from tests.drainer.points.load.load_bed import COPY, SCHEMA, Bed
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Unavailable
 
@@ -137,7 +138,7 @@ async def test_a_run_that_waits_for_its_moment_ends_when_it_is_cancelled(bed: Be
 
     hold = DrainerHold(locate, None, SystemClock())
     task = asyncio.create_task(LiveVerification(bed.settings(), bed.upstream, hold, QUICK).run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await asked.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -11,6 +11,7 @@ from drainer.mysql.connection import Connection, Target
 from pumpclient.testing import MemoryCluster
 from tests.drainer.points.snapshot.writers import MOMENTS, WRITERS, World
 from tests.drainer.support.held_life import TABLES
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Unavailable
 
 pytestmark = pytest.mark.integration
@@ -54,7 +55,7 @@ async def test_a_drainer_that_another_one_holds_lets_the_program_write_on(world:
         with pytest.raises(Unavailable, match="another one holds the stream"):
             await world.moment(all_s=0.0)
         had = len(world.committed)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(world.committed) < had + WRITERS:
                 await asyncio.sleep(0.001)
         world.life.control.hold.release(token)

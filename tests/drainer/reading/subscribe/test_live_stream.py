@@ -26,7 +26,7 @@ from tests.drainer.support import recorded
 from tests.drainer.support.scripted_pump import MemoryRegistry, ScriptedClient, ScriptedPump, row_payload
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import LoopClock
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import rpc, tso
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.cluster.node import NodeStatus
@@ -156,7 +156,7 @@ async def refused(pump: ScriptedPump, error: Exception) -> None:
 
 async def says(stream: LiveStream, kind: type[Exception], text: str) -> Any:
     """Now, and whenever it is asked again."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(kind, match=text) as caught:
             await stream.next()
         with pytest.raises(kind, match=text):

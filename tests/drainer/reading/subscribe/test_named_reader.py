@@ -26,6 +26,7 @@ from drainer.reading.subscribe.reader_position import NotGiven
 from pump.membership.notify_drainers import Notices
 from tests import certificates
 from tests.fakes.etcd_keys import lease_of
+from tests.waiting import PATIENCE_S
 from tidb_binlog import rpc, tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster import node
@@ -116,7 +117,7 @@ async def entry(life: Life, name: str = "index") -> NodeEntry:
 
 async def stored(life: Life, ts: int) -> NodeEntry:
     """The entry once it has this position."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (found := await entry(life)).status.max_commit_ts != ts:
             await asyncio.sleep(0.01)
     return found
@@ -221,7 +222,7 @@ async def test_pumps_notify_it_and_wait_until_the_stream_knows_them(begin: Begin
     await asyncio.sleep(0)
     assert not joining.done(), "the stream has not begun"
     life.reader.begin(100, notify)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await joining
     assert knows.is_set()
     assert said[-1] == ""
@@ -251,7 +252,7 @@ async def test_a_pump_that_joins_follows_it_to_another_address(
         """The stream knows it."""
 
     life.reader.begin(100, notify)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await Notices(cast("Registry", Moving()), Oracle(), None, said).until_confirmed()
     assert failing.is_set()
 
@@ -286,7 +287,7 @@ async def test_a_reader_whose_name_went_to_another_ends(begin: Begin, etcd_clean
     life = await begin(start_ts=100)
     client = await EtcdClient.connect(etcd_clean)
     await take_name(client, etcd_clean)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(NameTaken):
             await life.running
     await said_to_whatever_is_called(life)

@@ -18,6 +18,7 @@ from tests.deploy.binlogctl.conftest import ctl as ctl
 from tests.pump.conftest import pump as pump
 from tests.pump.support.payloads import opened, put_pair, wait_watermark
 from tests.pump.support.process import Start
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import DRAINERS
@@ -104,7 +105,7 @@ async def test_a_pump_that_closes_waits_for_a_named_reader(
     reader = await reader_at(registry, etcd_clean, 100)
     status, _ = await asyncio.to_thread(process.http, "/state/p1/close", "PUT")
     assert status == 200
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         target = 0
         while not target:
             leaving = json.loads((await asyncio.to_thread(process.http, "/status"))[1])["pump"]["leaving"]

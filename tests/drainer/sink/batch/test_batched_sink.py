@@ -24,7 +24,7 @@ from drainer.sink.runner import HELD, Runner
 from drainer.testing.sink_contract import Life
 from drainer.testing.stream import Stream
 from drainer.txn import INSERT
-from tests.waiting import settle
+from tests.waiting import PATIENCE_S, settle
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Corruption, DownstreamError
 
@@ -194,7 +194,7 @@ async def test_a_held_sink_ends_at_once_and_nothing_counts_as_stored(tmp_path: P
     world = World(tmp_path, sink, stream)
     life = await world.life()
     await life.until(lambda: life.sink.facts()["Sink"]["held"])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert not await life.runner.stop(30.0)
     await life.end()
     stored = Savepoint(str(tmp_path)).load()

@@ -18,6 +18,7 @@ from drainer.stream.pull.merged import Merged
 from drainer.stream.pull.pump_source import PULL_BATCHES, PullClient
 from drainer.stream.pull.spill import SpillDirectory
 from tests.forked import Forked
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog, rpc
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.etcd.registry import connect_registry
@@ -145,7 +146,7 @@ class Cluster:
 
     async def online(self) -> None:
         """Both pumps take writes."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             for pump in self.pumps:
                 while await asyncio.to_thread(pump.state) != "online":
                     await asyncio.sleep(0.02)
@@ -232,7 +233,7 @@ async def test_a_killed_pump_holds_the_stream_and_comes_back(cluster: Cluster) -
         cluster.pumps[1].kill()
         await cluster.pumps[1].disconnect()
         held = await cluster.transaction(cluster.pumps[0])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not collector.waits_for.startswith("pump p2, not reachable"):
                 await asyncio.sleep(0.01)
         assert collector.states()["p2"].error
@@ -251,7 +252,7 @@ async def test_an_open_transaction_that_holds_the_stream_is_named(cluster: Clust
         value = binlog_pb2.PrewriteValue(schema_version=1).SerializeToString()
         await cluster.pumps[1].write(cluster.upstream.cluster_id, binlog.prewrite(start_ts, b"k", value))
         held = await cluster.transaction(cluster.pumps[0])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while (
                 collector.waits_for != f"the watermark of pump p2 (open transaction with start_ts {start_ts})"
             ):
