@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from tidb_binlog.door.http2 import frames
+from tidb_binlog.http2 import frames
 
 _PREFACE_BYTES = 24
 _STATUS_200 = b"\x88"

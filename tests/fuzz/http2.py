@@ -28,14 +28,14 @@ from tests.common.door.support.model import (
 from tests.fuzz.campaign import ending
 from tests.fuzz.octets import MUTATIONS, Mutation, any_of, below
 from tidb_binlog.door import protocol_detection
-from tidb_binlog.door.calls.message_framing import MessageReader
 from tidb_binlog.door.calls.methods import methods_of
 from tidb_binlog.door.calls.session import Session
-from tidb_binlog.door.http2 import frames
 from tidb_binlog.door.http2.connection import Connection
-from tidb_binlog.door.http2.frames import PREFACE
 from tidb_binlog.door.http2.lifetime import Lifetime
 from tidb_binlog.door.limits import Budget, Limits
+from tidb_binlog.http2 import frames
+from tidb_binlog.http2.frames import PREFACE
+from tidb_binlog.rpc.message_framing import MessageReader
 from tidb_binlog.rpc.service import RpcStatus
 
 LIMITS = Limits(

@@ -10,7 +10,7 @@ from tests.common.door.support.door_recordings import Client
 from tests.common.rowcodec.agreeing import CLUSTERED, HIDDEN, PLANS, WIDE, outcomes_agree
 from tests.fuzz.campaign import ending
 from tests.fuzz.octets import any_of, below
-from tidb_binlog.door.http2 import hpack
+from tidb_binlog.http2 import hpack
 from tidb_binlog.rowcodec import RowError
 from tidb_binlog.rowcodec.encoder import UnwritableValue
 

@@ -41,9 +41,9 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "progress": ("drainer.sink.mysql.progress", ("drainer/sink/mysql/test_progress.py",)),
     "lane_basis": ("drainer.checkpoint.lane_basis", ("drainer/checkpoint/test_lane_basis.py",)),
-    "hpack": ("tidb_binlog.door.http2.hpack", (f"{HTTP2}hpack.py",)),
+    "hpack": ("tidb_binlog.http2.hpack", ("common/http2/test_hpack.py",)),
     "http2_streams": ("tidb_binlog.door.http2.streams", (f"{HTTP2}streams.py", *CONNECTION)),
-    "http2_frames": ("tidb_binlog.door.http2.frames", CONNECTION),
+    "http2_frames": ("tidb_binlog.http2.frames", CONNECTION),
     "http2_control": ("tidb_binlog.door.http2.control_frames", CONNECTION),
     "http2_outbound": ("tidb_binlog.door.http2.outbound", CONNECTION),
     "http2_connection": (

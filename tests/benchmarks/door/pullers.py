@@ -21,7 +21,7 @@ from tests.benchmarks.door.server import DOOR
 from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
-from tidb_binlog.door.http2 import frames
+from tidb_binlog.http2 import frames
 from tidb_binlog.wire import pump_pb2
 
 NAME: Final = "door.write.pullers.50"

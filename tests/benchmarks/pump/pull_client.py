@@ -23,8 +23,8 @@ from typing import Final
 from tests.attacks.frames import message
 from tests.benchmarks.door.requests import PlainBlocks
 from tidb_binlog.compression import decompress
-from tidb_binlog.door.http2 import frames
 from tidb_binlog.errors import BinlogError, Corruption, Unavailable
+from tidb_binlog.http2 import frames
 from tidb_binlog.wire import binlog_pb2, pump_pb2
 
 BATCHES_PATH: Final = "/binlog.PumpBatch/PullBatches"

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, Protocol
 
-from tidb_binlog.door.calls.message_framing import PREFIX, PREFIX_BYTES, Message, MessageReader, deflate
 from tidb_binlog.door.calls.methods import Method
 from tidb_binlog.door.http2 import grpc_headers
 from tidb_binlog.door.http2.connection import Connection
@@ -21,6 +20,7 @@ from tidb_binlog.door.http2.outbound import OK
 from tidb_binlog.door.http2.streams import Stream
 from tidb_binlog.door.limits import ConnectionShares
 from tidb_binlog.rpc import service as codes
+from tidb_binlog.rpc.message_framing import PREFIX, PREFIX_BYTES, Message, MessageReader, deflate
 from tidb_binlog.rpc.service import RpcStatus
 
 NEVER: Final = float("inf")

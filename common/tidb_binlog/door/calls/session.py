@@ -19,12 +19,13 @@ from tidb_binlog.door.calls.grpc_calls import NEVER, Call, CallPlan, UnaryCall
 from tidb_binlog.door.calls.http_calls import HttpCall, RouteRunner
 from tidb_binlog.door.calls.methods import Method, MethodKind
 from tidb_binlog.door.calls.stream_calls import StreamCall, StreamRunner
-from tidb_binlog.door.http2 import frames, grpc_headers
+from tidb_binlog.door.http2 import grpc_headers
 from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.http2.header_fields import Head
 from tidb_binlog.door.http2.outbound import NO_TRAILERS
 from tidb_binlog.door.http2.streams import Stream
 from tidb_binlog.door.limits import CALL_BYTES, Budget, Limits
+from tidb_binlog.http2 import frames
 from tidb_binlog.net.permission import Permission
 from tidb_binlog.rpc import service as codes
 from tidb_binlog.rpc.service import RpcStatus

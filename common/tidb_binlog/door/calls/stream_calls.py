@@ -13,12 +13,12 @@ from typing import Final, Protocol
 
 from tidb_binlog.budget import Ticket
 from tidb_binlog.door.calls.grpc_calls import Call, CallPlan, CallSession, UnaryRunner
-from tidb_binlog.door.calls.message_framing import PREFIX_BYTES, Message
 from tidb_binlog.door.http2 import grpc_headers
 from tidb_binlog.door.http2.outbound import OK
 from tidb_binlog.door.http2.streams import Stream
 from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.rpc import service as codes
+from tidb_binlog.rpc.message_framing import PREFIX_BYTES, Message
 from tidb_binlog.rpc.service import RpcStatus
 
 _MESSAGE_BYTES: Final = 64

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidb_binlog.door.http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
 from tidb_binlog.door.limits import Bucket, Limits
+from tidb_binlog.http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
 
 _FREE_WINDOW_UPDATES: Final = 10
 _WINDOW_UPDATES_PER_DATA: Final = 4

@@ -14,9 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from tidb_binlog.door.http2 import control_frames, frames, header_fields
+from tidb_binlog.door.http2 import control_frames, header_fields
 from tidb_binlog.door.http2.abuse import Abuse
-from tidb_binlog.door.http2.frames import (
+from tidb_binlog.door.http2.header_fields import Head, Malformed
+from tidb_binlog.door.http2.outbound import Outbound
+from tidb_binlog.door.http2.request_headers import RequestBlocks
+from tidb_binlog.door.http2.streams import ENDED, RESET_BY_PEER, RESET_BY_US, SKIPPED, Closed, Stream
+from tidb_binlog.door.limits import Budget, ConnectionShares, Limits
+from tidb_binlog.http2 import frames
+from tidb_binlog.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -29,11 +35,6 @@ from tidb_binlog.door.http2.frames import (
     ConnectionFault,
     StreamFault,
 )
-from tidb_binlog.door.http2.header_fields import Head, Malformed
-from tidb_binlog.door.http2.outbound import Outbound
-from tidb_binlog.door.http2.request_headers import RequestBlocks
-from tidb_binlog.door.http2.streams import ENDED, RESET_BY_PEER, RESET_BY_US, SKIPPED, Closed, Stream
-from tidb_binlog.door.limits import Budget, ConnectionShares, Limits
 
 _UNUSUAL_HEADERS: Final = END_HEADERS | PADDED | HAS_PRIORITY
 _NO_LAST: Final = frames.STREAM_ID_MAX

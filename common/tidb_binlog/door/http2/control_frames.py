@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from tidb_binlog.door.http2 import frames
 from tidb_binlog.door.http2.abuse import Abuse
-from tidb_binlog.door.http2.frames import ACK, ConnectionFault, StreamFault
 from tidb_binlog.door.http2.outbound import Outbound
 from tidb_binlog.door.http2.streams import RESET_BY_PEER, Closed, Stream
 from tidb_binlog.door.limits import Limits
+from tidb_binlog.http2 import frames
+from tidb_binlog.http2.frames import ACK, ConnectionFault, StreamFault
 
 _RAPID_S: Final = 1.0
 """To give up a call later than this is what deadlines do, to all calls of a peer when a disk stalls. Resets

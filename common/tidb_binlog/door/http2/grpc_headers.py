@@ -9,8 +9,8 @@ import base64
 import re
 from typing import Final
 
-from tidb_binlog.door.http2 import hpack
 from tidb_binlog.door.http2.reply_headers import STATUS_200
+from tidb_binlog.http2 import hpack
 
 _TIMEOUT_DIGITS: Final = 8
 _UNIT_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidb_binlog.door.http2 import frames
 from tidb_binlog.door.http2.connection import Connection
-from tidb_binlog.door.http2.frames import ConnectionFault
+from tidb_binlog.http2 import frames
+from tidb_binlog.http2.frames import ConnectionFault
 
 _SECOND_STEP_S: Final = 5.0
 _DRAIN_PING: Final = b"drain\x00\x00\x00"

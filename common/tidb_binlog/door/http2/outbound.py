@@ -16,10 +16,11 @@ from struct import Struct
 from typing import Final
 
 from tidb_binlog.budget import BudgetPart, Share
-from tidb_binlog.door.http2 import frames, reply_headers
-from tidb_binlog.door.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS
+from tidb_binlog.door.http2 import reply_headers
 from tidb_binlog.door.http2.reply_headers import ReplyBlocks
 from tidb_binlog.door.http2.streams import Stream
+from tidb_binlog.http2 import frames
+from tidb_binlog.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS
 
 TURN_BYTES: Final = 1 << 16
 """How much of one stream is sent before the next one has its turn."""

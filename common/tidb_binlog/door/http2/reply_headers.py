@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidb_binlog.door.http2 import hpack
+from tidb_binlog.http2 import hpack
 
 STATUS_200: Final = hpack.indexed(8)
 _CONTENT_TYPE = (b"content-type", b"application/grpc")

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidb_binlog.door.http2 import frames, header_fields, hpack
+from tidb_binlog.door.http2 import header_fields
 from tidb_binlog.door.http2.abuse import Abuse
-from tidb_binlog.door.http2.frames import ConnectionFault, StreamFault
 from tidb_binlog.door.http2.header_fields import Entry, Head, Timeout
 from tidb_binlog.door.limits import Limits
+from tidb_binlog.http2 import frames, hpack
+from tidb_binlog.http2.frames import ConnectionFault, StreamFault
 
 _BLOCKS_MAX: Final = 64
 _HEADS_MAX: Final = 16

@@ -23,12 +23,12 @@ from tidb_binlog.door.calls.session import Session
 from tidb_binlog.door.http.http1 import Ask, Closed, Event, Http1, Refuse
 from tidb_binlog.door.http.routes import Guard, Peer, Request, Response, Routes
 from tidb_binlog.door.http2.connection import Connection
-from tidb_binlog.door.http2.frames import PREFACE
 from tidb_binlog.door.http2.lifetime import Lifetime
 from tidb_binlog.door.limits import Budget, ConnectionShares, Limits
 from tidb_binlog.door.server.fair_share import FairShare
 from tidb_binlog.door.server.handler_runner import Runner
 from tidb_binlog.door.server.stats import STATS
+from tidb_binlog.http2.frames import PREFACE
 
 _PRODUCE_BYTES: Final = 1 << 18
 _TURN_BYTES: Final = 1 << 20

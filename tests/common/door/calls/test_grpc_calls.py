@@ -27,9 +27,10 @@ from tests.common.door.support.model import (
     unary,
 )
 from tidb_binlog.door.calls.session import GROWING_BYTES
-from tidb_binlog.door.http2 import frames, grpc_headers, hpack
-from tidb_binlog.door.http2.frames import CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, RST_STREAM
+from tidb_binlog.door.http2 import grpc_headers
 from tidb_binlog.door.limits import Limits
+from tidb_binlog.http2 import frames, hpack
+from tidb_binlog.http2.frames import CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, RST_STREAM
 from tidb_binlog.rpc import service as codes
 from tidb_binlog.rpc.service import RpcStatus
 

@@ -25,9 +25,9 @@ from tests.common.door.support.model import (
     rst,
     unary,
 )
-from tidb_binlog.door.http2 import frames
-from tidb_binlog.door.http2.frames import ACK, ENHANCE_YOUR_CALM, REFUSED_STREAM, frame
 from tidb_binlog.door.limits import Bucket, Budget, Limits
+from tidb_binlog.http2 import frames
+from tidb_binlog.http2.frames import ACK, ENHANCE_YOUR_CALM, REFUSED_STREAM, frame
 from tidb_binlog.rpc import service as codes
 
 

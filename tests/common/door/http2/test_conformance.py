@@ -7,8 +7,8 @@ import pytest
 from tests.common.door.support.model import GREETING, NOW_S, Exchanges, data, opened, rst, unary
 from tidb_binlog.door.http2.abuse import Abuse
 from tidb_binlog.door.http2.connection import Connection
-from tidb_binlog.door.http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
 from tidb_binlog.door.limits import Budget, Limits
+from tidb_binlog.http2.frames import ENHANCE_YOUR_CALM, ConnectionFault
 
 HOUR_S = 3600.0
 

@@ -7,9 +7,9 @@ import pytest
 from tests.common.door.support.model import GREETING, NOW_S, SERVICE, FakeRunner, headers, ping, priority, rst
 from tidb_binlog.door.calls.methods import methods_of
 from tidb_binlog.door.calls.session import Session
-from tidb_binlog.door.http2 import frames
 from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.limits import Budget, Limits
+from tidb_binlog.http2 import frames
 
 METHODS = methods_of([SERVICE])
 

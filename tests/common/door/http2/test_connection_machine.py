@@ -22,9 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.cases import case
 from tests.common.door.support.model import GRPC, NOW_S, Door, asking, frames_of, prefixed, pseudo
 from tidb_binlog.door.calls.stream_calls import StreamCall
-from tidb_binlog.door.http2 import frames
-from tidb_binlog.door.http2.frames import PREFACE
 from tidb_binlog.door.limits import Limits
+from tidb_binlog.http2 import frames
+from tidb_binlog.http2.frames import PREFACE
 from tidb_binlog.rpc import service as codes
 
 NEVER_S = 1e9

@@ -26,9 +26,10 @@ from tests.common.door.support.model import (
     pseudo,
     rst,
 )
-from tidb_binlog.door.http2 import frames, hpack
 from tidb_binlog.door.http2.connection import Connection
-from tidb_binlog.door.http2.frames import (
+from tidb_binlog.door.limits import Budget, Limits
+from tidb_binlog.http2 import frames, hpack
+from tidb_binlog.http2.frames import (
     ACK,
     COMPRESSION_ERROR,
     CONTINUATION,
@@ -54,7 +55,6 @@ from tidb_binlog.door.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from tidb_binlog.door.limits import Budget, Limits
 
 GET = block(pseudo(b"/", b"GET"))
 POST = block(pseudo(b"/", b"POST"))

@@ -9,8 +9,8 @@ import pytest
 
 from tests.common.door.support.door_recordings import recordings
 from tests.common.door.support.model import Door, Reply
-from tidb_binlog.door.http2.frames import PREFACE
 from tidb_binlog.door.protocol_detection import WireProtocol, detect
+from tidb_binlog.http2.frames import PREFACE
 
 NAMES = list(recordings())
 

@@ -18,9 +18,11 @@ from tests.common.door.support.model import (
     opened,
     rst,
 )
-from tidb_binlog.door.http2 import frames, hpack
 from tidb_binlog.door.http2.connection import Connection
-from tidb_binlog.door.http2.frames import (
+from tidb_binlog.door.http2.outbound import BACKLOG_BYTES, NO_TRAILERS, OK, TINY_WINDOW_BYTES, TURN_BYTES
+from tidb_binlog.door.limits import Budget, Limits
+from tidb_binlog.http2 import frames, hpack
+from tidb_binlog.http2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -30,8 +32,6 @@ from tidb_binlog.door.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from tidb_binlog.door.http2.outbound import BACKLOG_BYTES, NO_TRAILERS, OK, TINY_WINDOW_BYTES, TURN_BYTES
-from tidb_binlog.door.limits import Budget, Limits
 
 WINDOW = 65_535
 

@@ -6,15 +6,15 @@ import pytest
 
 from tests.cases import case
 from tests.common.door.support.model import GRPC, Door, block, continuation, data, get, headers, ping, pseudo
-from tidb_binlog.door.http2 import hpack
-from tidb_binlog.door.http2.frames import (
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.http2 import hpack
+from tidb_binlog.http2.frames import (
     END_HEADERS,
     END_STREAM,
     ENHANCE_YOUR_CALM,
     PROTOCOL_ERROR,
     RST_STREAM,
 )
-from tidb_binlog.door.limits import Limits
 
 BOTH = END_HEADERS | END_STREAM
 METHOD, SCHEME, PATH, AUTHORITY = pseudo(b"/", b"GET")

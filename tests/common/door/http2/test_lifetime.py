@@ -26,8 +26,9 @@ from tests.common.door.support.model import (
     rst,
     unary,
 )
-from tidb_binlog.door.http2 import frames, hpack
-from tidb_binlog.door.http2.frames import (
+from tidb_binlog.door.limits import Limits
+from tidb_binlog.http2 import frames, hpack
+from tidb_binlog.http2.frames import (
     ACK,
     CANCEL,
     ENHANCE_YOUR_CALM,
@@ -37,7 +38,6 @@ from tidb_binlog.door.http2.frames import (
     PROTOCOL_ERROR,
     SETTINGS_TIMEOUT,
 )
-from tidb_binlog.door.limits import Limits
 
 STEP_S = 0.25  # of `pass_time`: what it finds is late by at most this
 AGED = Limits(age_s=100.0, keepalive_s=1e6)

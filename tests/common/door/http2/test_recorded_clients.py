@@ -19,18 +19,18 @@ import pytest
 from tidb_binlog import rpc
 from tidb_binlog.door.calls.grpc_calls import NEVER, UnaryCall
 from tidb_binlog.door.calls.http_calls import HttpCall
-from tidb_binlog.door.calls.message_framing import Inflater
 from tidb_binlog.door.calls.methods import methods_of
 from tidb_binlog.door.calls.session import Session
 from tidb_binlog.door.calls.stream_calls import StreamCall
 from tidb_binlog.door.http.routes import Response
-from tidb_binlog.door.http2 import frames
 from tidb_binlog.door.http2.connection import Connection
-from tidb_binlog.door.http2.frames import PREFACE
 from tidb_binlog.door.http2.lifetime import Lifetime
 from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.door.protocol_detection import WireProtocol, detect
+from tidb_binlog.http2 import frames
+from tidb_binlog.http2.frames import PREFACE
 from tidb_binlog.rpc import service as codes
+from tidb_binlog.rpc.message_framing import Inflater
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "door"
 RECORDINGS = {entry["file"]: entry for entry in json.loads((GOLDEN / "index.json").read_text())["recordings"]}

@@ -25,11 +25,11 @@ from tidb_binlog.door.calls.methods import methods_of
 from tidb_binlog.door.calls.session import Session
 from tidb_binlog.door.http.admin_guard import AdminGuard
 from tidb_binlog.door.http.routes import Peer, Routes
-from tidb_binlog.door.http2 import frames
 from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.door.server.fair_share import FairShare
 from tidb_binlog.door.server.handler_runner import Runner
+from tidb_binlog.http2 import frames
 
 DECLINED = b"declined"
 

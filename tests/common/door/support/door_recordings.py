@@ -9,8 +9,8 @@ from functools import cache
 import hpack as oracle
 
 from tests.common.door.support.model import asking, data, ping, prefixed, rst
-from tidb_binlog.door.http2 import frames
-from tidb_binlog.door.http2.frames import (
+from tidb_binlog.http2 import frames
+from tidb_binlog.http2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,

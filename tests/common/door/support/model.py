@@ -18,14 +18,15 @@ import hpack as oracle
 from tidb_binlog import rpc
 from tidb_binlog.door.calls.grpc_calls import Call, UnaryCall
 from tidb_binlog.door.calls.http_calls import HttpCall
-from tidb_binlog.door.calls.message_framing import INFLATE_STEP_BYTES, Inflater
 from tidb_binlog.door.calls.methods import methods_of
 from tidb_binlog.door.calls.session import Session
 from tidb_binlog.door.calls.stream_calls import StreamCall
 from tidb_binlog.door.http.routes import Response
-from tidb_binlog.door.http2 import frames, hpack
 from tidb_binlog.door.http2.connection import Connection
-from tidb_binlog.door.http2.frames import (
+from tidb_binlog.door.http2.lifetime import Lifetime
+from tidb_binlog.door.limits import Budget, Limits
+from tidb_binlog.http2 import frames, hpack
+from tidb_binlog.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -37,9 +38,8 @@ from tidb_binlog.door.http2.frames import (
     RST_STREAM,
     frame,
 )
-from tidb_binlog.door.http2.lifetime import Lifetime
-from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.rpc import service as codes
+from tidb_binlog.rpc.message_framing import INFLATE_STEP_BYTES, Inflater
 from tidb_binlog.rpc.service import RpcStatus
 
 NOW_S = 1000.0

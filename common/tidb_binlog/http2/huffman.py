@@ -6,7 +6,7 @@ Holds  whole octets are decoded at a time: a row of 256 steps for each state, ma
        needed, since text has few of the 256
 Why    a table of every step costs 65,536 tuples and 0.1 s at the start; bit by bit costs 8 times the time
 Never  encodes: literals sent plain are legal (H5.2) and cost less time than they save octets
-Tests  tests/common/door/http2/test_hpack.py
+Tests  tests/common/http2/test_hpack.py
 """
 
 from __future__ import annotations

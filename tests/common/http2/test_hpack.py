@@ -20,8 +20,8 @@ from hpack.huffman_table import decode_huffman
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidb_binlog.door.http2 import huffman
-from tidb_binlog.door.http2.hpack import (
+from tidb_binlog.http2 import huffman
+from tidb_binlog.http2.hpack import (
     STATIC,
     CompressionError,
     Decoder,

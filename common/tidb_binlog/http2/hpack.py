@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from tidb_binlog.door.http2 import huffman
+from tidb_binlog.http2 import huffman
 
 Entry = tuple[bytes, bytes, Any]  # name, value, note
 Annotate = Callable[[bytes, bytes], Any]  # called once for each entry made; its result is the note

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.common.door.support.model import prefixed
-from tidb_binlog.door.calls.message_framing import (
+from tidb_binlog.rpc.message_framing import (
     INFLATE_STEP_BYTES,
     RATIO_FREE_BYTES,
     VIEW_BYTES,
