@@ -1,6 +1,6 @@
 """pumpclient: hands the binlogs of a database, or of any program that orders its changes, to pumps.
 
-    async with await pumpclient.connect("127.0.0.1:2379", strategy="range") as client:
+    async with pumpclient.connect("127.0.0.1:2379", strategy="range") as client:
         start_ts = await oracle.timestamp()
         await client.write_prewrite(start_ts, key, value)  # on a pump's disk now, or WriteFailed
         commit_ts = await oracle.timestamp()  # drawn after the prewrite, never before
@@ -32,6 +32,7 @@ from pumpclient.errors import (
     TransactionOver,
     WriteFailed,
 )
+from pumpclient.opening import Opening
 from pumpclient.options import Options
 from pumpclient.publish.outcome_table import Outcomes, OutcomeTable
 from pumpclient.publish.publisher import Publisher, open_publisher
@@ -88,6 +89,7 @@ __all__ = [
     "NoTransaction",
     "NodeEntry",
     "NodeStatus",
+    "Opening",
     "Options",
     "OutcomeTable",
     "OutcomeUnknown",

@@ -33,6 +33,7 @@ from pumpclient.errors import (
     RecoveryTimeout,
     WriteFailed,
 )
+from pumpclient.opening import opening
 from pumpclient.options import Options
 from pumpclient.pumps import health
 from pumpclient.pumps.roster import PumpView, Roster, checked_label
@@ -365,6 +366,7 @@ def _valid(start_ts: Ts) -> int:
     return start_ts
 
 
+@opening
 async def connect(
     endpoints: str,
     *,

@@ -32,8 +32,7 @@ committed them, in its order, whatever dies when. Between 3a and 5 etcd may be d
 A schema change goes the first way; in step 3 its job enters the history and the catalogue changes too. Step 3
 of every transaction fails when a table that its rows are encoded for has changed.
 
-    publisher = await pumpclient.open_publisher("127.0.0.1:2379")
-    async with publisher:
+    async with pumpclient.open_publisher("127.0.0.1:2379") as publisher:
         await publisher.create_database("shop")
         orders = [pumpclient.column("id", "int"), pumpclient.column("item", "varchar(40)")]
         await publisher.create_table("shop.orders", orders, primary_key=["id"])
@@ -52,6 +51,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pumpclient.client import PumpClient, connect
+from pumpclient.opening import opening
 from pumpclient.options import Options
 from pumpclient.publish.followed_catalog import FollowedCatalog
 from pumpclient.publish.outcome_delivery import OutcomeDelivery
@@ -75,6 +75,9 @@ logger: Final = logging.getLogger("pumpclient")
 LEASE_TTL_S: Final = 3.0
 FOLLOW_EVERY_S: Final = 2.0
 SWEEP_EVERY_S: Final = 60.0
+
+IN_MEMORY: Final[dict[str, Callable[[Outcomes | None], Awaitable[Publisher]]]] = {}
+"""Clusters of tests, by endpoint (`binlog_testing`)."""
 
 
 class Publisher(Statements[Coroutine[Any, Any, int]]):
@@ -230,6 +233,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
             await self._pauses.pause(SETTLE_EVERY_S, settlement.due)
 
 
+@opening
 async def open_publisher(
     endpoints: str,
     *,
@@ -247,6 +251,9 @@ async def open_publisher(
     first, as for `connect`. Raises what `connect`
     raises, and what `outcomes.name()` raises.
     """
+    in_memory = IN_MEMORY.get(endpoints)
+    if in_memory is not None:
+        return await in_memory(outcomes)
     upstream = await StandaloneUpstream.connect(endpoints, tls=tls, cluster_id=cluster_id)
     try:
         client = await connect(

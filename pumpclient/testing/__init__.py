@@ -8,7 +8,8 @@
             await client.write_prewrite(1, b"key", b"value")
         assert len(cluster.pumps["a"].payloads) == 1
 
-The doubles keep the contracts of what they stand for; the library's own tests run on them.
+`binlog_testing` has a cluster that can be read, too. The doubles keep the contracts of what they stand for;
+the library's own tests run on them.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 from pumpclient.client import PumpClient
+from pumpclient.opening import opening
 from pumpclient.options import Options
 from pumpclient.publish.outcome_table import Outcomes
 from pumpclient.publish.publisher import Publisher
@@ -25,7 +28,8 @@ from pumpclient.send.transport import RpcTransport, TransportFailure
 from pumpclient.send.write_policy import Failure
 from pumpclient.testing.memory_pump import MemoryPump, MemoryRpc
 from pumpclient.testing.memory_upstream import MemoryUpstream
-from tidb_binlog.clock import ManualClock
+from pumpclient.testing.waiters import Waiters
+from tidb_binlog.clock import Clock, ManualClock, SystemClock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 from tidb_binlog.errors import BinlogError
@@ -73,10 +77,22 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+class Time(Clock, Protocol):
+    """What a cluster takes for the time."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class RealTime(SystemClock):
+    """This host's."""
+
+    sleep = staticmethod(asyncio.sleep)
+
+
 class MemoryTransport:
     """A `PumpTransport` to `MemoryPump`s. An address without a pump is unreachable."""
 
-    def __init__(self, time: ManualTime) -> None:
+    def __init__(self, time: Time) -> None:
         self.pumps: dict[str, MemoryPump] = {}
         self._time = time
         self._connected: set[str] = set()
@@ -119,7 +135,7 @@ class MemoryRegistry:
     def __init__(self) -> None:
         self._pumps: dict[str, NodeEntry] = {}
         self._revision = 1
-        self._changed: set[asyncio.Event] = set()
+        self._waiters = Waiters()
         self._break: BinlogError | None = None
 
     def set(
@@ -155,9 +171,7 @@ class MemoryRegistry:
         return ClusterView(self._revision, MappingProxyType(dict(self._pumps)), MappingProxyType({}))
 
     async def watch(self) -> AsyncGenerator[ClusterView, None]:
-        changed = asyncio.Event()
-        self._changed.add(changed)
-        try:
+        with self._waiters.waiting() as changed:
             while True:
                 yield await self.view()
                 await changed.wait()
@@ -165,29 +179,36 @@ class MemoryRegistry:
                 if self._break is not None:
                     error, self._break = self._break, None
                     raise error
-        finally:
-            self._changed.discard(changed)
 
     async def close(self) -> None:
         """Nothing to end."""
 
     def _tell(self) -> None:
-        for changed in self._changed:
-            changed.set()
+        self._waiters.wake()
 
 
 class MemoryCluster:
-    """Registered pumps, an upstream and a clock. `pumps` by node id, which is also the address."""
+    """Registered pumps, an upstream and a clock. `pumps` by node id, which is also the address. `time`: a
+    `ManualTime`, or the host's (`RealTime`); timestamps of the latter say when they were drawn."""
 
-    def __init__(self, pump_ids: Iterable[str] = ("a", "b"), *, cluster_id: int = 1) -> None:
-        self.time = ManualTime()
+    def __init__(
+        self, pump_ids: Iterable[str] = ("a", "b"), *, cluster_id: int = 1, time: Time | None = None
+    ) -> None:
+        self._time = time or ManualTime()
         self.registry = MemoryRegistry()
-        self.transport = MemoryTransport(self.time)
-        self.upstream = MemoryUpstream(self.time, cluster_id)
+
+        self.transport = MemoryTransport(self._time)
+        self.upstream = MemoryUpstream(self._time, cluster_id, dated=isinstance(self._time, RealTime))
         self.cluster_id = cluster_id
         self.pumps = self.transport.pumps
         for pump_id in pump_ids:
             self.add_pump(pump_id)
+
+    @property
+    def time(self) -> ManualTime:
+        """The clock to move by hand."""
+        assert isinstance(self._time, ManualTime), "this cluster's time is the host's"
+        return self._time
 
     def add_pump(self, pump_id: str) -> MemoryPump:
         """Register one more pump, online."""
@@ -212,8 +233,8 @@ class MemoryCluster:
             cluster_id=self.cluster_id,
             strategy=strategy,
             options=options,
-            clock=self.time,
-            sleep=self.time.sleep,
+            clock=self._time,
+            sleep=self._time.sleep,
             label=label,
         )
 
@@ -221,16 +242,17 @@ class MemoryCluster:
         """The transport of `connect`, to these pumps."""
 
         def dial(address: str) -> MemoryRpc:
-            return MemoryRpc(address, lambda: self.pumps.get(address), self.time.sleep)
+            return MemoryRpc(address, lambda: self.pumps.get(address), self._time.sleep)
 
-        return RpcTransport(dial=dial, clock=self.time, sleep=self.time.sleep)
+        return RpcTransport(dial=dial, clock=self._time, sleep=self._time.sleep)
 
+    @opening
     async def publisher(self, outcomes: Outcomes | None = None) -> Publisher:
-        """A started publisher on these pumps and this upstream."""
+        """A started publisher on these pumps and this upstream; awaited, or entered with `async with`."""
         client = self.client()
         await client.start()
         publisher = Publisher(
-            client, self.upstream, outcomes=outcomes, clock=self.time, sleep=self.time.sleep
+            client, self.upstream, outcomes=outcomes, clock=self._time, sleep=self._time.sleep
         )
         await publisher.start()
         return publisher

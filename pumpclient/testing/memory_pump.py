@@ -14,9 +14,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from pumpclient.send.write_policy import Failure
+from pumpclient.testing.waiters import Waiters
 from tidb_binlog import binlog, rpc
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.late_dataclass import dataclass, field
+from tidb_binlog.tso import Ts
 from tidb_binlog.wire import pump_pb2
 
 _REASON: Final = {
@@ -47,6 +49,10 @@ class MemoryPump:
     """Answer to every call while set."""
     hanging: bool = False
     """While set, calls are not answered; the deadline ends them."""
+    purged_ts: Ts = 0
+    """Readers that begin below are refused."""
+    stored: Waiters = field(default_factory=Waiters)
+    """Whoever waits for the next payload."""
 
     def transactions(self) -> list[tuple[int, int, int]]:
         """(tp, start_ts, commit_ts) of each stored payload."""
@@ -62,6 +68,7 @@ class MemoryPump:
             return Failure.FAILED, f"cluster ID are mismatch, {cluster_id} vs {self.cluster_id}"
         if payload:
             self.payloads.append(payload)
+            self.stored.wake()
         else:
             self.probes += 1
         return None

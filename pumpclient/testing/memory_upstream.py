@@ -9,14 +9,16 @@ Tests  tests/pumpclient/publish/test_publisher.py
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import AsyncGenerator, Collection
 
+from tidb_binlog import tso
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Conflict
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone import CatalogChange, Definitions, Forgotten, InDoubt, SchemaMoved
-from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, Undecided
+from tidb_binlog.upstream_port import Committed, Outcome, RolledBack, SchemaAt, Undecided, UnderWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,9 @@ class MemoryPrepared:
 
 
 class MemoryUpstream:
-    """`log` has every step."""
+    """`log` has every step. `dated`: timestamps are of the clock's time, else 1, 2, 3. For any threads."""
 
-    def __init__(self, time: Clock, cluster_id: int = 1) -> None:
+    def __init__(self, time: Clock, cluster_id: int = 1, *, dated: bool = False) -> None:
         self.cluster_id = cluster_id
         self.log: list[tuple[str, int]] = []
         self.entries: dict[int, Outcome | MemoryPrepared] = {}
@@ -42,6 +44,9 @@ class MemoryUpstream:
         self.failing: dict[str, BinlogError] = {}
         """Step (`commit`, `forget`, ...) to the error it raises."""
         self.time = time
+        self.lock = threading.RLock()
+        """Around each step that reads and then writes; nothing waits for anything inside."""
+        self._dated = dated
         self._last_ts = 0
 
     @property
@@ -60,12 +65,26 @@ class MemoryUpstream:
     def catalog(self) -> MemoryCatalog:
         return MemoryCatalog(self)
 
+    @property
+    def garbage(self) -> MemoryUpstream:
+        return self
+
+    async def hold(self, name: str, ts: Ts, ttl_s: int) -> int:
+        """Everything stays."""
+        return ts
+
     async def close(self) -> None:
         """Nothing to end."""
 
     async def timestamp(self) -> Ts:
-        self._last_ts += 1
-        return self._last_ts
+        return self.draw()
+
+    def draw(self) -> Ts:
+        """A timestamp."""
+        with self.lock:
+            now_ts = tso.compose(int(self.time.wall_s() * 1000)) if self._dated else 0
+            self._last_ts = max(self._last_ts + 1, now_ts)
+            return self._last_ts
 
     def step(self, name: str, start_ts: Ts) -> None:
         """Note it, and fail where a test wants it."""
@@ -92,24 +111,26 @@ class MemoryTransactions:
 
     async def commit(self, start_ts: Ts, *, schema_revision: int | None = None) -> int:
         self._upstream.step("commit", start_ts)
-        entry = self._entry(start_ts)
-        if isinstance(entry, Committed):
-            return entry.commit_ts
-        commit_ts = await self._draw(start_ts, schema_revision)
-        self._upstream.entries[start_ts] = Committed(commit_ts)
-        return commit_ts
+        with self._upstream.lock:
+            entry = self._entry(start_ts)
+            if isinstance(entry, Committed):
+                return entry.commit_ts
+            commit_ts = await self._draw(start_ts, schema_revision)
+            self._upstream.entries[start_ts] = Committed(commit_ts)
+            return commit_ts
 
     async def prepare(
         self, start_ts: Ts, database: str, ttl_s: float = 3.0, *, schema_revision: int | None = None
     ) -> int:
         self._upstream.step("prepare", start_ts)
-        entry = self._entry(start_ts)
-        if isinstance(entry, MemoryPrepared):
-            return entry.commit_ts
-        commit_ts = await self._draw(start_ts, schema_revision)
-        self._upstream.entries[start_ts] = MemoryPrepared(commit_ts, database)
-        self._upstream.deadlines[start_ts] = self._upstream.time.monotonic_s() + ttl_s
-        return commit_ts
+        with self._upstream.lock:
+            entry = self._entry(start_ts)
+            if isinstance(entry, MemoryPrepared):
+                return entry.commit_ts
+            commit_ts = await self._draw(start_ts, schema_revision)
+            self._upstream.entries[start_ts] = MemoryPrepared(commit_ts, database)
+            self._upstream.deadlines[start_ts] = self._upstream.time.monotonic_s() + ttl_s
+            return commit_ts
 
     async def decide(self, start_ts: Ts, *, committed: bool) -> Committed | RolledBack | None:
         self._upstream.step("decide", start_ts)
@@ -162,7 +183,8 @@ class MemoryTransactions:
         self, transactions: list[tuple[int, bytes]], given_up: Collection[int] = ()
     ) -> list[Outcome]:
         """As pumps ask it: an expired lease is rolled back by the question, unless it is prepared."""
-        return [self._judge(start_ts) for start_ts, _ in transactions]
+        with self._upstream.lock:
+            return [self._judge(start_ts) for start_ts, _ in transactions]
 
     def _judge(self, start_ts: Ts) -> Outcome:
         entry = self._upstream.entries.get(start_ts, Undecided(0.0))
@@ -198,8 +220,16 @@ class MemoryHistory:
     async def job(self, job_id: int) -> bytes | None:
         return next((job for job in self._upstream.job_list if json.loads(job)["id"] == job_id), None)
 
-    async def pages(self) -> AsyncGenerator[list[bytes], None]:
-        yield list(self._upstream.job_list)
+    async def pages(self, after_id: int = 0) -> AsyncGenerator[list[bytes], None]:
+        yield [job for job in self._upstream.job_list if json.loads(job)["id"] > after_id]
+
+    async def schema_at(self, ts: Ts) -> SchemaAt | None:
+        """Only the history has it."""
+        return None
+
+    async def under_way(self, *, table_id: int = 0, job_id: int = 0) -> UnderWay | None:
+        """A DDL is done at once."""
+        return None
 
 
 class MemoryCatalog:
@@ -224,11 +254,12 @@ class MemoryCatalog:
 
     async def commit(self, start_ts: Ts, change: CatalogChange) -> int:
         upstream = self._upstream
-        commit_ts = await upstream.transactions.commit(start_ts, schema_revision=change.revision)
-        upstream.head, upstream.head_revision = change.head, upstream.head_revision + 1
-        upstream.job_list.append(change.job(commit_ts))
-        for name, value in change.puts.items():
-            upstream.definitions.pop(name, None)
-            if value is not None:
-                upstream.definitions[name] = value
-        return commit_ts
+        with upstream.lock:
+            commit_ts = await upstream.transactions.commit(start_ts, schema_revision=change.revision)
+            upstream.head, upstream.head_revision = change.head, upstream.head_revision + 1
+            upstream.job_list.append(change.job(commit_ts))
+            for name, value in change.puts.items():
+                upstream.definitions.pop(name, None)
+                if value is not None:
+                    upstream.definitions[name] = value
+            return commit_ts

@@ -16,6 +16,7 @@ PACKAGES = {
     "drainer": ROOT / "drainer",
     "binlogctl": ROOT / "deploy" / "binlogctl",
     "binlog_playground": ROOT / "deploy" / "binlog_playground",
+    "binlog_testing": ROOT / "deploy" / "binlog_testing",
 }
 """What the wheel has, and where it is."""
 

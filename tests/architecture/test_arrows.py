@@ -19,6 +19,7 @@ ALLOWED = {
     "drainer": {"tidb_binlog", "drainer"},
     "binlogctl": set(PACKAGES),
     "binlog_playground": set(PACKAGES),
+    "binlog_testing": {"tidb_binlog", "pump", "pumpclient", "drainer", "binlog_testing"},
 }
 # One adapter module (or package of them) for each third-party library.
 ADAPTERS = {
@@ -114,7 +115,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("__main__",),
     ),
     "pumpclient": (
-        ("errors", "options", "tasks"),
+        ("errors", "opening", "options", "tasks"),
         ("pumps", "schema"),
         ("send",),
         ("client",),
@@ -163,6 +164,11 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("program",),
         ("__main__",),
     ),
+    "binlog_testing": (
+        ("memory_pull", "memory_reader"),
+        ("cluster",),
+        ("plugin",),
+    ),
     "binlog_playground": (
         ("options", "check", "cluster", "arrival"),
         ("lag", "scenario", "application"),
@@ -188,6 +194,13 @@ BORDERS = {
     ),
     ("binlogctl", "pump"): ("config",),
     ("binlogctl", "binlog_playground"): (),
+    ("binlog_testing", "pump"): (
+        "index.sorter",
+        "index.recent_commits",
+        "log",
+        "pull.session",
+        "pull.replies",
+    ),
 }
 EXISTING = frozenset(module.name for module in modules())
 FOLDERS = frozenset(module.name for module in modules() if module.path.name == "__init__.py")

@@ -18,7 +18,9 @@ from typing import Final, NoReturn
 from tidb_binlog import version
 from tidb_binlog.process.garbage import collect_rarely
 
-OWN: Final = frozenset({"tidb_binlog", "pump", "pumpclient", "drainer", "binlogctl", "binlog_playground"})
+OWN: Final = frozenset(
+    {"tidb_binlog", "pump", "pumpclient", "drainer", "binlogctl", "binlog_playground", "binlog_testing"}
+)
 WRONG_CONFIGURATION: Final = 1
 _VERSION: Final = frozenset({"-V", "--V", "-version", "--version"})
 

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Protocol
 
 from drainer.reading.errors import BinlogsLost, OutOfOrder, StreamEnded, UpstreamWentBack
-from drainer.stream.pull.collector import ASK_S, Collector, Merged, MergedBatch
+from drainer.stream.pull.collector import ASK_S, Collector, Merged, MergedBatch, PumpListing
 from drainer.stream.pull.merger import OrderBroken
 from drainer.stream.pull.pump_source import BinlogsGone, PullClient
 from drainer.stream.pull.spill import SpillDirectory
@@ -26,7 +26,6 @@ from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
-from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, Corruption, Unavailable
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
@@ -106,7 +105,7 @@ class LiveStream:
     def __init__(
         self,
         upstream: Upstream,
-        registry: Registry,
+        registry: PumpListing,
         translator: Translator,
         *,
         after_ts: Ts,

@@ -116,10 +116,10 @@ async def held(view: ClusterView, ask: Ask) -> Held:
     return Held(lowest, because if lowest else "", unknown)
 
 
-async def first_position(view: ClusterView, tls: TlsConfig | None, after_ts: Ts | None, oldest: str) -> Ts:
+async def first_position(view: ClusterView, ask: Ask, after_ts: Ts | None, oldest: str) -> Ts:
     """`after_ts`, or for None the oldest position, once pumps have all that follows. `oldest`: how
     that is asked for. Raises `BinlogsLost`, `Unavailable` where they do not say it."""
-    holding = await held(view, asks_pumps(tls))
+    holding = await held(view, ask)
     if after_ts is None:
         if holding.unknown:
             raise Unavailable(

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import secrets
 import tempfile
@@ -31,9 +30,10 @@ from drainer.changes.model import Ddl, Row, Transaction
 from drainer.changes.row_reader import RowReader
 from drainer.reading.errors import StreamEnded
 from drainer.reading.large_rows import LargeRows
-from drainer.reading.subscribe import stream_start, table_choice
+from drainer.reading.subscribe import stream_start, table_choice, ways
 from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, Presence, went_back
 from drainer.reading.subscribe.stream_start import NOW, Start
+from drainer.reading.subscribe.ways import PumpRegistry
 from drainer.stream.pull.spill import SpillDirectory
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
@@ -41,11 +41,8 @@ from drainer.stream.schema.upstream_schema import read_schema
 from drainer.stream.translate.row_filter import REPAIR_HINT
 from drainer.stream.translate.translator import Translator
 from drainer.txn import Ddl as EncodedDdl
-from tidb_binlog import rpc
 from tidb_binlog.clock import SystemClock
-from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Unavailable
-from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.tso import Ts
@@ -54,7 +51,7 @@ from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Upstream
 
 if TYPE_CHECKING:  # only a reader with a name listens for pumps
-    from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress
+    from drainer.reading.subscribe.named_reader import ReaderAddress
     from drainer.stream.rules.row_rule import Where
 
 Change = Transaction | Ddl
@@ -87,6 +84,7 @@ class EncodedStream:
         if where is not None:
             self._rules = replace(self._rules, rows=self._rules.rows.with_where(where))
         self._kind = choice.check_kind(self.upstream)
+        self._way = ways.to(self.endpoint, self.tls)
         self._ends = contextlib.AsyncExitStack()  # what `close` closes
         self._clock = SystemClock()
         self._presence: Presence | None = None  # of a reader with a name, from `open` on
@@ -103,27 +101,16 @@ class EncodedStream:
             raise
 
     async def _open(self) -> None:
-        ends, tls = self._ends, self.tls
-        upstream = await choice.connect(self._kind, self.endpoint, tls=tls, create=False)
+        ends, way = self._ends, self._way
+        upstream = await way.upstream(self._kind)
         ends.push_async_callback(upstream.close)
         time = UpstreamTime(upstream.oracle, self._clock)
         now_ts = await time.draw()
-        registry = await connect_registry(self.endpoint, tls=tls)
+        registry = await way.registry()
         ends.push_async_callback(registry.close)
-        reader: NamedReader | None = None
+        reader: Presence | None = None
         if self.name is not None:
-            from drainer.reading.subscribe.named_reader import open_reader
-
-            reader = await open_reader(
-                self.name,
-                registry,
-                self.endpoint,
-                now_ts=lambda: time.now_ts,
-                clock=self._clock,
-                doing=lambda: self.waits_for,
-                address=self.address,
-                tls=tls,
-            )
+            reader = await way.reader(self.name, time, lambda: self.waits_for, self.address)
             ends.push_async_callback(reader.close)
         stored_ts = reader.stored_ts if reader is not None else 0
         after_ts = await self._begin(registry, stored_ts, now_ts)
@@ -140,7 +127,7 @@ class EncodedStream:
     def _run(
         self,
         upstream: Upstream,
-        registry: Registry,
+        registry: PumpRegistry,
         time: UpstreamTime,
         tracker: SchemaTracker,
         presence: Presence | None,
@@ -159,7 +146,7 @@ class EncodedStream:
             after_ts=after_ts,
             stop_ts=stop_ts,
             clock=time.clock,
-            connect=functools.partial(rpc.Client, tls=self.tls),
+            connect=self._way.client,
             spill=SpillDirectory(directory),
             presence=presence,
         )
@@ -174,7 +161,7 @@ class EncodedStream:
 
     # -- the beginning ---------------------------------------------------------------------------------
 
-    async def _begin(self, registry: Registry, stored_ts: Ts, now_ts: Ts) -> int:
+    async def _begin(self, registry: PumpRegistry, stored_ts: Ts, now_ts: Ts) -> int:
         """The position that the stream begins after. Raises `BinlogsLost` where pumps do not reach so far."""
         start = self.start
         if stored_ts and not isinstance(start, int):
@@ -186,7 +173,7 @@ class EncodedStream:
         if after_ts == now_ts:
             return now_ts
         return await stream_start.first_position(
-            await registry.view(), self.tls, after_ts, f'start="{stream_start.OLDEST}"'
+            await registry.view(), self._way.asks(), after_ts, f'start="{stream_start.OLDEST}"'
         )
 
     def _check_tables(self, tracker: SchemaTracker, position: int) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Self
 from drainer.config.cluster import cluster
 from drainer.config.options import DrainerConfig
 from drainer.reading.subscribe.named_reader import NamedReader, ReaderAddress, open_reader
-from drainer.reading.subscribe.stream_start import first_position
+from drainer.reading.subscribe.stream_start import asks_pumps, first_position
 from drainer.stream.pull import range_cuts
 from drainer.stream.pull.collector import Collector
 from drainer.stream.pull.merged import Merged
@@ -147,7 +147,7 @@ class PumpCluster:
     async def first_position(self, after_ts: Ts | None) -> Ts:
         """`after_ts`, or for None the oldest position. Raises `BinlogsLost` where Pumps have less."""
         view = await self.registry.view()
-        return await first_position(view, self._settings.tls, after_ts, "no start")
+        return await first_position(view, asks_pumps(self._settings.tls), after_ts, "no start")
 
     async def begin(self, after_ts: Ts) -> None:
         """The stream goes on after a commit_ts. DDL alone is pulled here: the rows are read by tasks."""

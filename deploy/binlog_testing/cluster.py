@@ -1,0 +1,184 @@
+"""Cluster: etcd, pumps and their connections in memory, for tests of programs that publish or subscribe.
+
+    with BinlogCluster() as cluster:
+        main(cluster.endpoint)
+
+Drives  `memory_pull`, `memory_reader`, and the doubles of `pumpclient.testing`
+Holds   `endpoint` stands for this cluster in `pumpclient.open_publisher` and `drainer.subscribe`, with
+        asyncio and without, on any thread; time is the host's
+Stops   at the end of the `with`; streams and publishers are their programs' to close
+
+Tests  tests/deploy/binlog_testing/test_cluster.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Final, Self
+
+import drainer
+import pumpclient
+from binlog_testing.memory_pull import MemoryPull
+from binlog_testing.memory_reader import MemoryReader, MemoryReaders
+from drainer.reading.subscribe import ways
+from drainer.reading.subscribe.stream_start import Ask
+from drainer.stream.pull.pump_source import PullClient
+from pumpclient.publish import publisher
+from pumpclient.testing import MemoryCluster, MemoryRegistry, RealTime
+from pumpclient.testing.memory_pump import MemoryPump
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.tso import Ts
+from tidb_binlog.upstream.choice import Kind
+from tidb_binlog.upstream.upstream_time import UpstreamTime
+from tidb_binlog.upstream_port import Upstream
+
+PATIENCE_S: Final = 30.0
+_numbers = itertools.count(1)
+
+
+class BinlogCluster:
+    """`endpoint`: give it to the program."""
+
+    def __init__(self, pumps: Iterable[str] = ("pump-1", "pump-2")) -> None:
+        self.endpoint = f"memory:{next(_numbers)}"
+        self._memory = MemoryCluster(pumps, time=RealTime())
+        self._readers = MemoryReaders()
+
+    @property
+    def pumps(self) -> dict[str, MemoryPump]:
+        """By id. `broken`, `hanging` and `failures` of each may be set at any time; one that is taken out is
+        away."""
+        return self._memory.pumps
+
+    def add_pump(self, pump_id: str) -> MemoryPump:
+        """Have one more join."""
+        return self._memory.add_pump(pump_id)
+
+    def __enter__(self) -> Self:
+        ways.IN_MEMORY[self.endpoint] = _MemoryWay(self._memory, self._readers)
+        publisher.IN_MEMORY[self.endpoint] = self._memory.publisher
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del ways.IN_MEMORY[self.endpoint], publisher.IN_MEMORY[self.endpoint]
+
+    # -- what a program calls, for the test -----------------------------------------------------------
+
+    def publisher(self) -> pumpclient.Opening[pumpclient.Publisher]:
+        """`pumpclient.open_publisher`: awaited, or entered with `async with`."""
+        return pumpclient.open_publisher(self.endpoint)
+
+    def publisher_sync(self) -> pumpclient.SyncPublisher:
+        """`pumpclient.open_publisher_sync`."""
+        return pumpclient.open_publisher_sync(self.endpoint)
+
+    def subscribe(self, **options: Any) -> drainer.Subscription:
+        """`drainer.subscribe`, which has the options."""
+        return drainer.subscribe(self.endpoint, **options)
+
+    def subscribe_sync(self, **options: Any) -> drainer.SyncSubscription:
+        """`drainer.subscribe_sync`."""
+        return drainer.subscribe_sync(self.endpoint, **options)
+
+    # -- what happened --------------------------------------------------------------------------------
+
+    def changes(self, *tables: str) -> list[drainer.Transaction | drainer.Ddl]:
+        """Everything that was committed so far, in order; of tables by name or pattern, or of all."""
+        options: dict[str, Any] = {"tables": tables, "missing_ok": True}
+        with self.subscribe_sync(start="oldest", stop="now", **options) as stream:
+            changes = []
+            for change in stream:
+                if isinstance(change, drainer.Transaction):
+                    change.rows = list(change.rows)  # those of a large one are read now or never
+                changes.append(change)
+        return changes
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows that a table has now, in the order of their last insert or update. Raises `KeyError` where
+        there is no such table."""
+        state: dict[str, dict[object, dict[str, Any]]] = {}
+        for change in self.changes():
+            if isinstance(change, drainer.Ddl):
+                for gone in change.effect.emptied:
+                    state.pop(str(gone), None)
+                moved = [(str(new), state.pop(str(old), {})) for old, new in change.effect.moved]
+                state.update(moved)
+                for after in change.after:
+                    state.setdefault(str(after), {})
+                continue
+            for row in change.rows:
+                kept = state.setdefault(str(row.table), {})
+                if row.before is not None:
+                    kept.pop(_identity(row.table, row.before), None)
+                if row.after is not None:
+                    kept[_identity(row.table, row.after)] = row.after
+        return list(state[table].values())
+
+    # -- readers with a name --------------------------------------------------------------------------
+
+    def position(self, name: str) -> Ts:
+        """Up to where the reader of this name has done everything; 0 for one that was never there."""
+        return self._readers.stored.get(name, 0)
+
+    async def caught_up(self, name: str, *, timeout_s: float = PATIENCE_S) -> Ts:
+        """Wait until this reader has done all that is committed when it is called; up to where that is.
+
+        Raises `TimeoutError`.
+        """
+        return await asyncio.to_thread(self.caught_up_sync, name, timeout_s=timeout_s)
+
+    def caught_up_sync(self, name: str, *, timeout_s: float = PATIENCE_S) -> Ts:
+        """The same, for a program that reads in another thread."""
+        ts = self._memory.upstream.draw()
+        self._readers.reach(name, ts, timeout_s)
+        return ts
+
+    def purge(self, ts: Ts) -> None:
+        """Pumps hold what is above this timestamp only, as after their retention."""
+        for pump in self.pumps.values():
+            pump.purged_ts = ts
+
+
+def _identity(table: drainer.Table, row: dict[str, Any]) -> object:
+    names = table.key or tuple(row)
+    return tuple(repr(row[name]) for name in names)
+
+
+class _MemoryWay:
+    """The `Way` of a stream."""
+
+    def __init__(self, memory: MemoryCluster, readers: MemoryReaders) -> None:
+        self._memory = memory
+        self._readers = readers
+
+    async def upstream(self, kind: Kind) -> Upstream:
+        return self._memory.upstream
+
+    async def registry(self) -> MemoryRegistry:
+        return self._memory.registry
+
+    async def reader(
+        self,
+        name: str,
+        time: UpstreamTime,
+        doing: Callable[[], str],
+        address: drainer.ReaderAddress | None,
+    ) -> MemoryReader:
+        return self._readers.open(name)
+
+    def asks(self) -> Ask:
+        async def ask(address: str) -> int:
+            pump = self._memory.pumps.get(address)
+            if pump is None:
+                raise Unavailable(f"{address} does not answer")
+            return pump.purged_ts
+
+        return ask
+
+    def client(self, address: str) -> PullClient:
+        return MemoryPull(address, lambda: self._memory.pumps.get(address), self._memory.upstream)

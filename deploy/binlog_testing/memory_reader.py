@@ -1,0 +1,105 @@
+"""Memory reader: a reader with a name, whose position is kept for as long as the cluster lives.
+
+Drives  `reader_position` (core)
+Holds   one program a name at a time; a position never falls
+Waits   `reach`, on any thread, until a reader has done everything up to a timestamp
+
+Tests  tests/deploy/binlog_testing/test_cluster.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+from drainer.reading.subscribe.named_reader import NameTaken
+from drainer.reading.subscribe.reader_position import NotGiven, ReaderPosition
+from tidb_binlog.errors import BinlogError
+from tidb_binlog.tso import Ts
+
+
+class MemoryReaders:
+    """Positions by name."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Ts] = {}
+        self._open: set[str] = set()
+        self._moved = threading.Condition()
+
+    def open(self, name: str) -> MemoryReader:
+        """Raises `NameTaken`."""
+        with self._moved:
+            if name in self._open:
+                raise NameTaken(
+                    f"the name {name} is another program's in this cluster",
+                    hint="close its stream, or give this reader another name",
+                )
+            self._open.add(name)
+        return MemoryReader(name, self)
+
+    def store(self, name: str, ts: Ts) -> None:
+        """A reader has done everything up to here."""
+        with self._moved:
+            self.stored[name] = max(self.stored.get(name, 0), ts)
+            self._moved.notify_all()
+
+    def leave(self, name: str) -> None:
+        """The name is free again."""
+        with self._moved:
+            self._open.discard(name)
+
+    def reach(self, name: str, ts: Ts, timeout_s: float) -> None:
+        """Wait until it has done everything up to `ts`. Raises `TimeoutError`."""
+        with self._moved:
+            if not self._moved.wait_for(lambda: self.stored.get(name, 0) >= ts, timeout_s):
+                at = self.stored.get(name, 0)
+                raise TimeoutError(
+                    f"after {timeout_s:g} s the reader {name} has done everything up to {at}, not {ts}: does"
+                    " it read, and say done()?"
+                )
+
+
+class MemoryReader:
+    """A `Presence`."""
+
+    ended: BinlogError | None = None
+    unbroken: int | None = 0
+
+    def __init__(self, name: str, readers: MemoryReaders) -> None:
+        self._name = name
+        self._readers = readers
+        self._position: ReaderPosition | None = None
+
+    @property
+    def stored_ts(self) -> Ts:
+        return self._readers.stored.get(self._name, 0)
+
+    def begin(self, ts: Ts, notify: Callable[[], Awaitable[None]]) -> None:
+        self._position = ReaderPosition(ts)
+
+    @property
+    def _begun(self) -> ReaderPosition:
+        if self._position is None:
+            raise NotGiven("nothing was given yet", hint="read the stream first")
+        return self._position
+
+    def given(self, ts: Ts) -> None:
+        self._begun.given(ts)
+
+    def passed(self, ts: Ts) -> None:
+        self._begun.passed(ts)
+        self._readers.store(self._name, self._begun.position)
+
+    def done(self, ts: Ts) -> None:
+        self._begun.done(ts)
+        self._readers.store(self._name, self._begun.position)
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def store(self) -> bool:
+        return True
+
+    async def close(self) -> None:
+        self._readers.leave(self._name)

@@ -1,0 +1,34 @@
+"""What is opened may be awaited, entered, or given to whatever takes a coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pumpclient.opening import Opening
+from pumpclient.publish.publisher import Publisher
+from pumpclient.testing import MemoryCluster
+
+
+def test_every_way_to_open() -> None:
+    async def scenario() -> None:
+        cluster = MemoryCluster()
+        async with cluster.publisher() as publisher:
+            await publisher.create_database("shop")
+        async with await cluster.publisher() as publisher:
+            assert publisher.catalog.databases
+        publisher = await asyncio.create_task(cluster.publisher())
+        await publisher.close()
+        with pytest.raises(RuntimeError, match="mine"):
+            async with cluster.publisher() as publisher:
+                raise RuntimeError("mine")
+
+    asyncio.run(scenario())
+
+
+def test_one_that_is_not_used_says_so_and_may_be_closed() -> None:
+    opening: Opening[Publisher] = MemoryCluster().publisher()
+    opening.close()
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        MemoryCluster().publisher()
