@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from drainer.changes.model import Column, Ddl, DdlEffect, Row, Table, Transaction, json_value
+    from drainer.changes.row_types import RowTypeError
     from drainer.changes.sql_literal import sql_literal
     from drainer.reading.archive.archive import Archive, open_archive
     from drainer.reading.archive.decode.coverage import FileCoverage
@@ -106,6 +107,7 @@ __all__ = [
     "Retry",
     "Row",
     "RowError",
+    "RowTypeError",
     "Rule",
     "Ruling",
     "Savepoint",
@@ -143,6 +145,7 @@ _MODULES = {
         "Transaction",
         "json_value",
     ),
+    "drainer.changes.row_types": ("RowTypeError",),
     "drainer.changes.sql_literal": ("sql_literal",),
     "drainer.reading.archive.archive": (
         "Archive",

@@ -12,12 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal
 
 from tidb_binlog import tso
 from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.temporal import clock_text
 from tidb_binlog.tso import Ts
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # Python has defaults of these from 3.13 on
+
+    R = TypeVar("R", default=dict[str, Any])
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
+"""What an image of a row is: a dict, or a class of the program (`row_type`)."""
 
 Kind = Literal["insert", "update", "delete"]
 PythonType = type[Any]
@@ -81,14 +91,13 @@ class Table:
         return f"{self.schema}.{self.name}"
 
 
-class Row:
-    """One changed row. `before` is None for an insert, `after` for a delete: both map names to values."""
+class Row(Generic[R]):
+    """One changed row. `before` is None for an insert, `after` for a delete: both map names to values, or are
+    objects of a class that the program has given."""
 
     __slots__ = ("after", "before", "kind", "table")
 
-    def __init__(
-        self, table: Table, kind: Kind, before: dict[str, Any] | None, after: dict[str, Any] | None
-    ) -> None:
+    def __init__(self, table: Table, kind: Kind, before: R | None, after: R | None) -> None:
         self.table = table
         self.kind = kind
         self.before = before
@@ -97,7 +106,8 @@ class Row:
     @property
     def changed(self) -> tuple[str, ...]:
         """Columns whose values differ; of an insert or delete all of them."""
-        before, after = self.before, self.after
+        before: Any = self.before
+        after: Any = self.after
         if before is None or after is None:
             return tuple(after or before or ())
         return tuple(name for name, value in after.items() if value != before[name])
@@ -105,7 +115,7 @@ class Row:
     @property
     def key_values(self) -> tuple[Any, ...]:
         """Values of `table.key`: those after the change, of a delete those before it."""
-        image = self.before if self.after is None else self.after
+        image: Any = self.before if self.after is None else self.after
         assert image is not None
         return tuple([image[name] for name in self.table.key])
 
@@ -126,7 +136,7 @@ class Row:
 
 
 @dataclass(slots=True)  # not frozen: there is one for every few rows, freezing triples its cost
-class Transaction:
+class Transaction(Generic[R]):
     """Rows of one upstream transaction, in execution order; none where all were filtered.
 
     `large`: the rows are read piece by piece while they are iterated, once.
@@ -134,7 +144,7 @@ class Transaction:
 
     commit_ts: Ts
     start_ts: Ts
-    rows: Iterable[Row]
+    rows: Iterable[Row[R]]
     large: bool = False
 
     @property

@@ -11,20 +11,21 @@ Tests  tests/drainer/reading/test_large_rows.py
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic
 
-from drainer.changes.model import Row
+from drainer.changes.model import R, Row
 from drainer.reading.errors import StreamEnded
 from tidb_binlog.tso import Ts
 
 
-class LargeRows:
+class LargeRows(Generic[R]):
     """Rows of a large transaction, while it is the current one."""
 
-    def __init__(self, commit_ts: Ts, rows: Iterator[Row]) -> None:
+    def __init__(self, commit_ts: Ts, rows: Iterator[Row[R]]) -> None:
         self._commit_ts = commit_ts
-        self._rows: Iterator[Row] | None = rows
+        self._rows: Iterator[Row[R]] | None = rows
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Row[R]]:
         rows, self._rows = self._rows, None
         if rows is None:
             raise StreamEnded(

@@ -1,7 +1,8 @@
 """Row values: what database drivers and mappers return, as the row encoder takes it.
 
-In     a table, a row by column name: str, bytes, int, float, bool, Decimal, date, datetime, time, timedelta,
-       Enum, UUID, set, None; dict and list for JSON
+In     a table, a row by column name, or an object whose fields have the columns' names. Values: str, bytes,
+       int, float, bool, Decimal, date, datetime, time, timedelta, Enum, UUID, set, None; dict and list for
+       JSON
 Out    the same row for `RowEncoder`
 Holds  a name that is no column is an error, not a column forgotten; TIMESTAMP is UTC: a datetime with a zone
        is converted, one without is taken as UTC. What a strict server refuses is refused
@@ -21,10 +22,13 @@ from uuid import UUID
 from pumpclient.errors import InvalidDefinition, InvalidValue
 from pumpclient.schema.value_fit import Unfit, fit
 from tidb_binlog import table_info as ti
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.row_class import columns_of
 from tidb_binlog.rowcodec.temporal import clock_text
 from tidb_binlog.table_info import FieldType, TableInfo
 
-Row = Mapping[str, Any]
+Row = Mapping[str, Any] | object
+"""Values by column, or an object of a dataclass, or of a class of attrs or pydantic."""
 
 _PLAIN: Final = (str, bytes, int, float, Decimal)
 
@@ -33,6 +37,11 @@ def row_values(info: TableInfo, row: Row, *, old: bool = False) -> dict[str, Any
     """The row with the names of the table's columns. `old`: one that is there already, perhaps since its
     columns were others: a value that no column takes any more is taken as it is. Raises `InvalidDefinition`,
     `InvalidValue`."""
+    if not isinstance(row, Mapping):
+        try:
+            row = columns_of(row)
+        except ConfigError as error:
+            raise InvalidDefinition(f"a row of table {info.name}: {error.message}", hint=error.hint) from None
     columns = {column.name.lower(): column for column in info.columns}
     values: dict[str, Any] = {}
     for name, value in row.items():

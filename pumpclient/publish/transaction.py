@@ -171,6 +171,8 @@ class Transaction:
         """A row that is new: `insert("shop.orders", {"id": 1, "item": "pen"})`.
 
         `table` is one of the catalogue, "database.table"; or an id, with bytes from `RowEncoder.insert`.
+        `row` may be an object of a dataclass, or of a class of attrs or pydantic, as that of `update` and
+        `delete`.
         Columns left out have their default, or NULL. `rowid` is the row's number in a table without a
         primary key. Raises `InvalidDefinition` for what the table cannot hold, `InvalidValue` for a value
         that a strict server would refuse.

@@ -138,7 +138,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
             "upstream.watched",
             "upstream_port",
         ),
-        ("binlog", "checked", "foreign_document", "status", "time_text", "type_text", "observe"),
+        ("binlog", "checked", "foreign_document", "row_class", "status", "time_text", "type_text", "observe"),
         ("cluster", "config", "ddl_job", "http2", "net", "process", "rowcodec"),
         ("rpc", "page", "notify"),
         ("etcd",),

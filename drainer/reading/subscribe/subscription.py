@@ -24,10 +24,11 @@ import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import InitVar, dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
-from drainer.changes.model import Ddl, Row, Transaction
+from drainer.changes.model import Ddl, R, Row, Transaction
 from drainer.changes.row_reader import RowReader
+from drainer.changes.row_types import RowTypeError, RowTypeOf, RowTypes
 from drainer.reading.errors import StreamEnded
 from drainer.reading.large_rows import LargeRows
 from drainer.reading.subscribe import stream_start, table_choice, ways
@@ -212,11 +213,12 @@ class EncodedStream:
         return self._presence
 
 
-class Subscription:
+class Subscription(Generic[R]):
     """A stream of changes. Made by `subscribe`; open it with `async with`, read it with `async for`."""
 
-    def __init__(self, encoded: EncodedStream) -> None:
+    def __init__(self, encoded: EncodedStream, row_type: RowTypeOf[R] = None) -> None:
         self._encoded = encoded
+        self._types = RowTypes[R](row_type)
         self._reader = RowReader()
 
     async def __aenter__(self) -> Self:
@@ -228,10 +230,10 @@ class Subscription:
     ) -> None:
         await self.close()
 
-    def __aiter__(self) -> AsyncIterator[Change]:
+    def __aiter__(self) -> AsyncIterator[Transaction[R] | Ddl]:
         return self
 
-    async def __anext__(self) -> Change:
+    async def __anext__(self) -> Transaction[R] | Ddl:
         self.check()
         live = self._encoded.live
         item = live.ready() or await live.next()
@@ -239,12 +241,12 @@ class Subscription:
             raise StopAsyncIteration
         return self._change(item)
 
-    async def take(self, most: int) -> list[Change]:
+    async def take(self, most: int) -> list[Transaction[R] | Ddl]:
         """At least one change, and those that are here already, at most so many; [] at the end."""
         self.check()
         live = self._encoded.live
         item = await live.next()
-        changes: list[Change] = []
+        changes: list[Transaction[R] | Ddl] = []
         while item is not None:
             try:
                 changes.append(self._change(item))
@@ -260,22 +262,30 @@ class Subscription:
                 break
         return changes
 
-    def _change(self, item: Item) -> Change:
+    def _change(self, item: Item) -> Transaction[R] | Ddl:
         if isinstance(item, Large):
             rows = LargeRows(item.commit_ts, self._rows(item))
             return Transaction(item.commit_ts, item.start_ts, rows, large=True)
         try:
             if isinstance(item, EncodedDdl):
                 return self._reader.ddl(item)
-            return self._reader.transaction(item)
+            transaction: Transaction[Any] = self._reader.transaction(item)
+            if not self._types.is_none:
+                transaction.rows = [self._types.row(row) for row in transaction.rows]
+            return transaction
         except RowError as error:
             raise self._broken(item.commit_ts, error) from None
+        except RowTypeError as error:
+            self._encoded.live.take_back(item.commit_ts, error)
+            raise
 
-    def _rows(self, large: Large) -> Iterator[Row]:
+    def _rows(self, large: Large) -> Iterator[Row[Any]]:
+        types = self._types
         try:
             for piece in large.pieces:
                 for events in piece.tables:
-                    yield from self._reader.rows(events)
+                    rows = self._reader.rows(events)
+                    yield from rows if types.is_none else map(types.row, rows)
         except RowError as error:
             raise self._broken(large.commit_ts, error) from None
         except BinlogError as error:
@@ -342,7 +352,8 @@ def subscribe(
     missing_ok: bool = False,
     address: ReaderAddress | None = None,
     spill_dir: str | None = None,
-) -> Subscription:
+    row_type: RowTypeOf[R] = None,
+) -> Subscription[R]:
     """The changes of a cluster, live and in order: transactions of rows, and DDL.
 
     `endpoint`: host:port of PD, or of the etcd of a cluster without TiDB; several separated by commas.
@@ -353,13 +364,16 @@ def subscribe(
     `name`: a reader with a name has a position in the registry; pumps keep for it what it has not done.
     `rules`: keys of the Drainer's [syncer]. `upstream`: "auto", "tidb" or "standalone". `address`: where a
     named reader listens for pumps that join. `spill_dir`: large transactions wait in a directory below it.
+    `row_type`: a dataclass, or a class of attrs or pydantic, of which `before` and `after` are objects; or
+    classes by "database.table".
 
     Raises `ConfigError` for what cannot be; opening it raises `Unavailable`, and `drainer.reading.errors`.
     """
     return Subscription(
         EncodedStream(
             endpoint, tables, start, stop, name, rules, tls, upstream, missing_ok, address, spill_dir
-        )
+        ),
+        row_type,
     )
 
 

@@ -18,8 +18,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from types import TracebackType
-from typing import Final, ParamSpec, Self
+from typing import Final, Generic, ParamSpec, Self
 
+from drainer.changes.model import Ddl, R, Transaction
 from drainer.reading.errors import StreamEnded
 from drainer.reading.subscribe.subscription import Change, Subscription, subscribe
 from tidb_binlog.process.loop_thread import LoopThread
@@ -30,27 +31,27 @@ AHEAD: Final = 256
 """Changes made at once: a thread is woken once for so many."""
 
 
-class _Handful:
+class _Handful(Generic[R]):
     """Changes that are made at once, and what is left of them."""
 
     def __init__(self, before_ts: Ts) -> None:
         self.before_ts = before_ts
-        self.left: list[Change] = []
+        self.left: list[Transaction[R] | Ddl] = []
         """What is to be given, the next one last. Filled when they were seen in the program's thread."""
-        self._made: Future[list[Change]] = Future()
+        self._made: Future[list[Transaction[R] | Ddl]] = Future()
         self._making: asyncio.Task[None] | None = None
 
-    def ask(self, running: LoopThread, stream: Subscription) -> Future[list[Change]]:
+    def ask(self, running: LoopThread, stream: Subscription[R]) -> Future[list[Transaction[R] | Ddl]]:
         """What they will be. One whose wait is interrupted is asked again: the same changes come."""
         if not self._made.done():
             running.call_soon(lambda: self._make(stream))
         return self._made
 
-    def _make(self, stream: Subscription) -> None:
+    def _make(self, stream: Subscription[R]) -> None:
         if self._making is None:
             self._making = asyncio.ensure_future(self._take(stream))
 
-    async def _take(self, stream: Subscription) -> None:
+    async def _take(self, stream: Subscription[R]) -> None:
         try:
             taken = await stream.take(AHEAD)
         except BaseException as error:
@@ -71,18 +72,18 @@ class _Handful:
         return self.before_ts
 
 
-class SyncSubscription:
+class SyncSubscription(Generic[R]):
     """What `subscribe_sync` gives: open it with `with`, read it with `for`. For one thread at a time."""
 
-    def __init__(self, stream: Subscription) -> None:
+    def __init__(self, stream: Subscription[R]) -> None:
         self._stream = stream
         self._thread: LoopThread | None = None
-        self._handful = _Handful(0)
+        self._handful = _Handful[R](0)
 
     def __enter__(self) -> Self:
         self._thread = LoopThread("drainer.subscribe", "the stream", StreamEnded)
         self._thread.open(self._stream.__aenter__)
-        self._handful = _Handful(self._stream.position)
+        self._handful = _Handful[R](self._stream.position)
         return self
 
     def __exit__(
@@ -90,10 +91,10 @@ class SyncSubscription:
     ) -> None:
         self.close()
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[Transaction[R] | Ddl]:
         return self
 
-    def __next__(self) -> Change:
+    def __next__(self) -> Transaction[R] | Ddl:
         self._stream.check()  # what was made ahead is not this reader's any more
         # Ctrl-C may come behind each call: what it must not part is a step without one, and the rest lies in
         # the handful, with which the next call goes on.
@@ -110,14 +111,14 @@ class SyncSubscription:
         """Whether `next` gives a change, ends or raises at once; waits so many seconds for that."""
         return bool(self._handful.left) or bool(wait([self._asked()], wait_s).done)
 
-    def _next_handful(self) -> list[Change]:
+    def _next_handful(self) -> list[Transaction[R] | Ddl]:
         asked = self._asked()
         self._handful.left = asked.result()
         return self._handful.left
 
-    def _asked(self) -> Future[list[Change]]:
+    def _asked(self) -> Future[list[Transaction[R] | Ddl]]:
         if self._handful.is_given:
-            self._handful = _Handful(self._stream.position)
+            self._handful = _Handful[R](self._stream.position)
         return self._handful.ask(self._running, self._stream)
 
     @property
@@ -139,7 +140,7 @@ class SyncSubscription:
         """End the stream, the loop and the thread. Idempotent."""
         thread = self._thread
         if thread is not None:
-            self._handful = _Handful(self.position)
+            self._handful = _Handful[R](self.position)
             with contextlib.suppress(StreamEnded):
                 thread.close(self._stream.close())
 
@@ -152,8 +153,8 @@ class SyncSubscription:
         return self._thread
 
 
-def _sync(make: Callable[P, Subscription]) -> Callable[P, SyncSubscription]:
-    def subscribe_sync(*arguments: P.args, **options: P.kwargs) -> SyncSubscription:
+def _sync(make: Callable[P, Subscription[R]]) -> Callable[P, SyncSubscription[R]]:
+    def subscribe_sync(*arguments: P.args, **options: P.kwargs) -> SyncSubscription[R]:
         """The blocking counterpart of `subscribe`: see there."""
         return SyncSubscription(make(*arguments, **options))
 
