@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Generic
-from uuid import UUID
 
 from drainer.changes.model import Column, R, Row, Table
 from tidb_binlog.errors import BinlogError
@@ -112,7 +111,7 @@ def _pydantic(cls: Any, takes: list[tuple[str, str, Make]], table: Table) -> Cal
             return cls.model_validate(values)
         except ValueError as error:  # its text has values, which are not for logs
             told: list[Any] = getattr(error, "errors", lambda **_: [])(include_url=False, include_input=False)
-            said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in told)
+            said = "; ".join(f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in told)
             raise RowTypeError(
                 f"{cls.__name__} does not take a row of table {table}: {said}",
                 hint="the stream stands before this transaction: start it again with a class that fits",
@@ -175,13 +174,17 @@ def _conversion(kinds: tuple[type[Any], ...], column: Column) -> tuple[Make | No
             return lambda value: value.load(), kinds
         if kind is float and comes is Decimal:
             return float, kinds
-        if kind is UUID and comes in (bytes, str):
-            return lambda value: UUID(bytes=value) if isinstance(value, bytes) else UUID(value), kinds
+        if kind.__module__ == "uuid" and comes in (bytes, str):
+            return functools.partial(_uuid, kind), kinds
     return None, kinds
 
 
 def _enum(kind: type[Enum], name: str) -> Enum:
     return kind[name] if name in kind.__members__ else kind(name)
+
+
+def _uuid(kind: Any, value: bytes | str) -> Any:
+    return kind(bytes=value) if isinstance(value, bytes) else kind(value)
 
 
 def _names(kinds: tuple[type[Any], ...]) -> str:

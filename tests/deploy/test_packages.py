@@ -172,6 +172,18 @@ def test_a_program_that_embeds_pumpclient_gets_no_server(wheel: Path, environmen
     run([bin_ / "python", "-c", everything], bin_)
 
 
+def test_a_reader_with_a_name_and_its_tests_need_the_extra_subscribe_alone(environment: Environment) -> None:
+    program = (
+        "import binlog_testing, drainer\n"
+        "with binlog_testing.BinlogCluster() as cluster:\n"
+        "    with cluster.subscribe_sync(name='sums', start='now', stop='now') as stream:\n"
+        "        print(list(stream), drainer.NameTaken.__name__, drainer.ReaderAddress())\n"
+    )
+    bin_ = environment("subscribe")
+    assert run([bin_ / "python", "-c", SERVERS, "plyvel", "pymysql", "pytest"], bin_) == "[]\n"
+    assert run([bin_ / "python", "-c", program], bin_).startswith("[] NameTaken ReaderAddress(")
+
+
 def test_commands_of_the_core_name_the_extra(environment: Environment) -> None:
     bin_ = environment("")
     for program in PROGRAMS:

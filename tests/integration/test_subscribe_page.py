@@ -56,10 +56,12 @@ async def test_the_programs_of_the_page(pump: Start, etcd_clean: str, tmp_path: 
         assert '"127.0.0.1:2379"' in program
         own = program.replace("127.0.0.1:2379", endpoint)
         printed.append(await asyncio.to_thread(run, own, tmp_path))
-    assert len(printed) == 5
+    assert len(printed) == 7
     assert "shop.orders insert (0,) {'id': 0, 'item': 'pen'}" in printed[0]
     assert printed[1] == "shop.orders insert (0,) ('id', 'item')\n"
-    assert printed[3] == "3 rows were changed in an hour\n"
+    assert printed[2] == "Order(id=0, item='pen')\n"
+    assert printed[3] == "[Order(id=0, item='pen')]\n"
+    assert printed[5] == "3 rows were changed in an hour\n"
 
 
 def test_the_page_names_what_there_is() -> None:
