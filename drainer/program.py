@@ -19,7 +19,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, NoReturn
 
 from drainer.app.build import BuildContext, build, builder_of
@@ -37,8 +36,9 @@ from tidb_binlog.cluster.heartbeat import Heartbeat
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.config import loading
 from tidb_binlog.door.http.routes import Routes
-from tidb_binlog.errors import ConfigError, Unavailable
+from tidb_binlog.errors import Unavailable
 from tidb_binlog.etcd.registry import connect_registry
+from tidb_binlog.filesystem import make_directory, unusable
 from tidb_binlog.observe import log, metrics_push, trace
 from tidb_binlog.observe.recent_events import Recorder
 from tidb_binlog.process import daemon
@@ -237,11 +237,9 @@ async def serve(
 
 def make_data_dir(path: str) -> None:
     try:
-        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(path, 0o700)
     except OSError as error:
-        raise ConfigError(
-            f"data directory {path} cannot be made: {error.strerror}", hint="choose another --data-dir"
-        ) from None
+        raise unusable(f"data directory {path} cannot be made", error, "choose another --data-dir") from None
 
 
 def log_stream(settings: DrainerConfig) -> IO[str] | None:

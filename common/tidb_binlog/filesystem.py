@@ -15,9 +15,30 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from tidb_binlog.errors import BinlogError, ConfigError
+
 _JOIN_BYTES_MAX: Final = 1 << 20  # below this one copy is cheaper than many buffers
 _BUFFERS_MAX: Final = 512  # IOV_MAX is 1024 on Linux
 _RENEWED_AT_ONCE: Final = 8 << 20
+_OF_THE_DISK: Final = frozenset(
+    (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EMFILE, errno.ENFILE)
+)
+
+
+class Naming:
+    """Errors of the operating system inside name the file: those of calls with a descriptor do not."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = self._path
 
 
 def mending(error: OSError, otherwise: str) -> str:
@@ -28,6 +49,14 @@ def mending(error: OSError, otherwise: str) -> str:
             "exported anew; unmount and mount the directory, then start again (docs/nfs.md)"
         )
     return otherwise
+
+
+def unusable(what: str, error: OSError, otherwise: str) -> BinlogError:
+    """What a start ends with for which a path is of no use: a disk that fails or is full is no fault of the
+    configuration, and the same start may do later. `otherwise`: what to do about one that is."""
+    if error.errno in _OF_THE_DISK:
+        return BinlogError(f"{what}: {error.strerror}", hint=mending(error, "check its disk, and its room"))
+    return ConfigError(f"{what}: {error.strerror}", hint=otherwise)
 
 
 def read_at(descriptor: int, offset: int, size: int) -> bytes:
@@ -43,6 +72,16 @@ def read_at(descriptor: int, offset: int, size: int) -> bytes:
         pieces.append(data)
         have += len(data)
     return b"".join(pieces)
+
+
+def read_file(path: str) -> bytes:
+    """A small file as a whole. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with Naming(path):
+            return read_at(descriptor, 0, os.fstat(descriptor).st_size)
+    finally:
+        os.close(descriptor)
 
 
 def append(descriptor: int, parts: Sequence[bytes]) -> int:
@@ -72,8 +111,9 @@ def write_at(path: str, offset: int, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # O_APPEND would append
     try:
         at = 0
-        while at < len(data):
-            at += os.pwrite(descriptor, data[at:], offset + at)
+        with Naming(path):
+            while at < len(data):
+                at += os.pwrite(descriptor, data[at:], offset + at)
     finally:
         os.close(descriptor)
 
@@ -82,9 +122,10 @@ def renew(path: str, descriptor: int, start: int, stop: int) -> None:
     """Bring to the medium what the file, which `descriptor` reads, has in [start, stop). It is written again:
     if an earlier sync failed, the kernel takes the pages for clean, and another sync alone would do nothing.
     Raises `OSError`."""
-    for at in range(start, stop, _RENEWED_AT_ONCE):
-        write_at(path, at, read_at(descriptor, at, min(_RENEWED_AT_ONCE, stop - at)))
-    os.fsync(descriptor)
+    with Naming(path):
+        for at in range(start, stop, _RENEWED_AT_ONCE):
+            write_at(path, at, read_at(descriptor, at, min(_RENEWED_AT_ONCE, stop - at)))
+        os.fsync(descriptor)
 
 
 def lock(descriptor: int) -> bool:
@@ -105,9 +146,10 @@ def replace_file(path: str, data: bytes, mode: int = 0o600) -> None:
     descriptor = _new_file(path + ".new", mode)
     try:
         view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        with Naming(path):
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
     os.rename(path + ".new", path)
@@ -141,6 +183,7 @@ def sync_directory(path: str) -> None:
     """Bring the entries of a directory to the medium. Raises `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        with Naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

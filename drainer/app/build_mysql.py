@@ -31,7 +31,7 @@ from drainer.ddl.quarantine.early_drop import UpstreamJobs
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Target
-from drainer.mysql.errors import SessionError, StatementRefused, final_error
+from drainer.mysql.errors import SessionError, StatementRefused, final_error, passing_error
 from drainer.mysql.session_lock import RELEASE
 from drainer.relay.relay_log import RelayLog
 from drainer.sink.mysql.loopback_marks import LoopbackMarks
@@ -169,7 +169,8 @@ async def patiently(function: Callable[[], T], reset: Callable[[], None]) -> T:
             if isinstance(error, StatementRefused):
                 raise final_error(error, "opening the checkpoint") from None
             if clock.monotonic_s() > end_s:
-                raise
+                away = isinstance(error, Unavailable)
+                raise error if away else passing_error(error, "opening the checkpoint") from None
             if not backoff.attempts:
                 logger.warning("waiting for the downstream", reason=str(error))
             await asyncio.sleep(backoff.next_s())

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from drainer.app.build_mysql import patiently
 from drainer.app.start_wait import AtWork, Summary
 from drainer.checkpoint.inspection import Inspection
 from drainer.checkpoint.keeper import HOLD_S
@@ -39,6 +40,7 @@ from drainer.sink.runner import Runner
 from tidb_binlog import tso
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import ConfigError, Conflict
+from tidb_binlog.filesystem import read_file
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
@@ -87,11 +89,11 @@ def known_cluster(*directories: str) -> int:
     for directory in directories:
         for name in (".lock", ".cluster"):
             with contextlib.suppress(OSError, ValueError):
-                return int(Path(directory, name).read_text(encoding="ascii"))
+                return int(read_file(os.path.join(directory, name)))
     return 0
 
 
-RunnerOf = Callable[[CheckpointStore, Start, RelaySource], Runner[MysqlSink]]
+RunnerOf = Callable[[CheckpointStore, Start, RelaySource], Awaitable[Runner[MysqlSink]]]
 
 
 class RelayRecovery:
@@ -132,7 +134,7 @@ class RelayRecovery:
         directory = await self._opened()
         try:
             source = RelaySource(directory, self._tables, self._clock)
-            await asyncio.to_thread(source.survey)
+            await patiently(source.survey, self._tables.close)
             nothing = _nothing_to_do(self._stored.checkpoint, source)
             if nothing:
                 return Summary(nothing)
@@ -157,7 +159,7 @@ class RelayRecovery:
         to_ts = max(source.last_ts, from_ts)
         # The time is what takeovers compare with; without the upstream it is only known roughly.
         now_ts = max(to_ts, tso.from_wall_s(self._clock.wall_s()))
-        start = await asyncio.to_thread(store.start, self._lane_count, from_ts, now_ts)
+        start = await patiently(lambda: store.start(self._lane_count, from_ts, now_ts), store.close)
         start = replace(start, safe_mode=start.safe_mode.until(to_ts))
         end_ts = end_of(start.positions, start.intent, to_ts)
         if not end_ts:  # another drainer wrote after it was inspected
@@ -167,7 +169,7 @@ class RelayRecovery:
         source.take(start.floor_ts, to_ts)
         records = source.records
         logger.info("relay log is applied", from_ts=from_ts, to_ts=to_ts, records=records, own=source.own)
-        runner = self._runner_of(store, start, source)
+        runner = await self._runner_of(store, start, source)
         waiting = await self._apply(runner, source)
         if waiting:
             raise Conflict(
@@ -192,12 +194,12 @@ class RelayRecovery:
 
     async def _check_alone(self, cluster_id: int, source: RelaySource, purged_ts: Ts) -> None:
         """Nothing is written yet, and no drainer is fenced off."""
-        first = await asyncio.to_thread(self._inspect, cluster_id)
+        first = await patiently(lambda: self._inspect(cluster_id), lambda: None)
         check_alone(first, first)
         check_begin(first.stored, purged_ts, self._path)
         check_reach(first.stored, source.last_ts, self._path)
         await asyncio.sleep(self._quiet_s)
-        check_alone(first, await asyncio.to_thread(self._inspect, cluster_id))
+        check_alone(first, await patiently(lambda: self._inspect(cluster_id), lambda: None))
 
     async def _apply(self, runner: Runner[MysqlSink], source: RelaySource) -> list[dict[str, Any]]:
         """What still waits for a decision after the end."""

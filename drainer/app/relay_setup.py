@@ -9,12 +9,11 @@ Tests  tests/drainer/app/test_recovery.py
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 from collections.abc import Callable
 
-from drainer.app.build_mysql import patiently, seen
+from drainer.app.build_mysql import patiently, prepare_marks, seen
 from drainer.app.recovery import RelayRecovery, known_cluster, stored_checkpoint
 from drainer.app.start_wait import Summary
 from drainer.checkpoint.lane_basis import StoredBasis
@@ -33,7 +32,6 @@ from drainer.mysql.connection import Target
 from drainer.mysql.session_lock import DDL, RELEASE
 from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.source import RelaySchema, RelaySource
-from drainer.sink.mysql.loopback_marks import LoopbackMarks
 from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
@@ -84,7 +82,7 @@ async def recover(settings: DrainerConfig) -> Summary:
     return summary
 
 
-def _runner(
+async def _runner(
     settings: DrainerConfig,
     target: Target,
     store: CheckpointStore,
@@ -92,13 +90,9 @@ def _runner(
     source: RelaySource,
     ends: contextlib.AsyncExitStack,
 ) -> Runner[MysqlSink]:
-    """Blocks for some round trips; nothing else is going on yet."""
     rules = read_rules(settings)
-    marks = None
-    if rules.channel_id is not None:
-        marks = LoopbackMarks(rules.channel_id)
-        marks.open(target, len(start.positions))
-        ends.push_async_callback(asyncio.to_thread, marks.close, target)
+    marks = await prepare_marks(rules, target, len(start.positions), ends)
+    waiting = await patiently(lambda: load_waiting(store, foreign=start.foreign), store.close)
     clock = SystemClock()
     lanes, seconds = store.lane_table(), settings.keep_dropped_s
     keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
@@ -117,7 +111,7 @@ def _runner(
         applier_settings(settings, marks, lambda _commit_ts: None, clock),
         clock,
         QuarantineSetup(
-            load_waiting(store, foreign=start.foreign),
+            waiting,
             Policy(ddl_rules.parse(settings.ddl_rules)),
             source.schema,
             lambda frozen: runner_of(frozen, frozen.route, RELEASE),

@@ -21,7 +21,7 @@ from typing import Final
 from drainer.checkpoint.value import Checkpoint
 from tidb_binlog import checked
 from tidb_binlog.errors import ConfigError, Corruption, ForeignDirectory
-from tidb_binlog.filesystem import replace_file
+from tidb_binlog.filesystem import read_file, replace_file, unusable
 from tidb_binlog.tso import Ts
 
 NAME: Final = "savepoint"
@@ -114,9 +114,10 @@ def adopt_cluster(data_dir: str, cluster_id: int) -> None:
 
 def _read(path: str) -> str | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        return read_file(path).decode()
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise unusable(f"{path} cannot be read", error, "let this user read it") from None
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path} cannot be read: {error}", hint="repair or remove it") from None

@@ -23,8 +23,8 @@ from drainer.formats import binlog_file
 from drainer.formats.binlog_file import SYNCED, SYNCED_SIZE, Place, Synced
 from tidb_binlog import checked, filesystem
 from tidb_binlog.clock import Clock
-from tidb_binlog.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
-from tidb_binlog.filesystem import read_at, sync_directory
+from tidb_binlog.errors import BinlogError, Corruption, DirectoryLocked, ForeignDirectory
+from tidb_binlog.filesystem import Naming, read_at, read_file, sync_directory
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.record import RecordError, crc32c
 from tidb_binlog.tso import Ts
@@ -52,7 +52,8 @@ class BinlogFile:
 
     def read(self, offset: int, size: int) -> bytes:
         """Fewer bytes only at the end."""
-        return read_at(self.descriptor, offset, size)
+        with Naming(self.path):
+            return read_at(self.descriptor, offset, size)
 
     def payload(self, place: Place) -> bytes:
         """A record's payload, compared with its checksum. Raises `Corruption`."""
@@ -94,10 +95,8 @@ class BinlogDirectory:
             path = os.path.join(self.path, ".lock")
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigError(
-                f"binlog directory {self.path} cannot be used: {error.strerror}",
-                hint=filesystem.mending(error, "choose a directory that this user may write"),
-            ) from None
+            what = f"binlog directory {self.path} cannot be used"
+            raise filesystem.unusable(what, error, "choose a directory that this user may write") from None
         self._flock(descriptor, self.path)
         return descriptor
 
@@ -139,7 +138,8 @@ class BinlogDirectory:
         except RecordError as error:
             if not last or not binlog_file.is_torn_end(error, file.index, synced, file.read, file.size):
                 raise binlog_file.damage(file.path, error) from None
-            os.ftruncate(file.descriptor, error.offset)
+            with Naming(file.path):
+                os.ftruncate(file.descriptor, error.offset)
             file.size = error.offset
         gone = binlog_file.missing_end(file.index, file.size, synced) if last else None
         if gone is not None:
@@ -150,12 +150,14 @@ class BinlogDirectory:
             filesystem.renew(file.path, file.descriptor, start, file.size)
 
     def _read_mark(self) -> Synced | None:
-        return Synced.from_bytes(os.pread(self._mark, SYNCED_SIZE, 0))
+        with Naming(f"{self.path}/{SYNCED}"):
+            return Synced.from_bytes(os.pread(self._mark, SYNCED_SIZE, 0))
 
     @property
     def cluster_id(self) -> int:
         """Of whose binlogs these are; 0 if it is not known."""
-        data = os.pread(self._lock, 32, 0)
+        with Naming(f"{self.path}/.lock"):
+            data = os.pread(self._lock, 32, 0)
         return int(data) if data.isdigit() else 0
 
     def adopt_cluster(self, cluster_id: int) -> None:
@@ -168,15 +170,16 @@ class BinlogDirectory:
                 hint="give each cluster a log-dir of its own, or move the files away",
             )
         if not owner:
-            os.pwrite(self._lock, b"%d" % cluster_id, 0)
-            os.fsync(self._lock)
+            with Naming(f"{self.path}/.lock"):
+                os.pwrite(self._lock, b"%d" % cluster_id, 0)
+                os.fsync(self._lock)
 
     @property
     def purged_ts(self) -> Ts:
         """Files with records at or below it are gone; 0: none were removed."""
         try:
-            with open(os.path.join(self.path, PURGED), encoding="ascii") as file:
-                return int(checked.read_text(file.read().strip("\0")) or 0)
+            text = read_file(os.path.join(self.path, PURGED)).decode("ascii")
+            return int(checked.read_text(text.strip("\0")) or 0)
         except FileNotFoundError:
             return 0
         except ValueError:

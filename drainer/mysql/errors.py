@@ -142,6 +142,11 @@ def safe_text(error: BaseException, *, values: bool = False) -> str:
     return f"{number}: {text}" if number else text
 
 
+def passing_error(error: BaseException, doing: str) -> Unavailable:
+    """The error to stop with when what passes by itself did not in the time there was."""
+    return Unavailable(f"{doing}: downstream says {safe_text(error)}", hint="start again when it answers")
+
+
 def final_error(error: BaseException, doing: str, *, values: bool = False) -> BinlogError:
     """The error to stop with when the downstream refused for good; row values in it only if allowed."""
     return DownstreamError(

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from drainer.formats.obinlog.reader import ForeignTable
 from drainer.mysql.connection import Connection, Target
+from drainer.mysql.errors import TransientError, passing_error
 from drainer.mysql.session import DownstreamSession
 from drainer.relay.table_definitions import BINARY_TYPES, TYPES, info_of
 from drainer.txn import TableVersion
@@ -188,10 +189,14 @@ class RelayTables(DownstreamTables):
         self._resolved.clear()
 
     def resolve(self, table: ForeignTable) -> TableVersion:
-        """A definition for the rows of a record. Raises `DownstreamError` if the table is not there."""
+        """A definition for the rows of a record. Raises `DownstreamError` if the table is not there,
+        `Unavailable`."""
         version = self._resolved.get(table)
         if version is None:
-            defined = self.named(table.schema, table.name)
+            try:
+                defined = self.named(table.schema, table.name)
+            except TransientError as error:
+                raise passing_error(error, "reading its tables") from None
             if defined is None:
                 raise DownstreamError(
                     f"table {table.schema}.{table.name} of the relay log does not exist downstream",

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from tidb_binlog import filesystem
-from tidb_binlog.filesystem import read_at, sync_directory
+from tidb_binlog.filesystem import Naming, read_at, sync_directory
 
 _OPEN_MAX: Final = 64  # log files open at once
 
@@ -94,23 +94,30 @@ class OsLogFile:
         return self._path
 
     def size(self) -> int:
-        return os.fstat(self._held().number).st_size
+        held = self._held()
+        with Naming(self._path):
+            return os.fstat(held.number).st_size
 
     def append(self, parts: Sequence[bytes]) -> None:
         held = self._held()
-        filesystem.append(held.number, parts)
+        with Naming(self._path):
+            filesystem.append(held.number, parts)
 
     def sync(self) -> None:
-        os.fdatasync(self._held().number)
+        held = self._held()
+        with Naming(self._path):
+            os.fdatasync(held.number)
 
     def read(self, offset: int, size: int) -> bytes:
         held = self._descriptor or self._held()
-        return read_at(held.number, offset, size)
+        with Naming(self._path):
+            return read_at(held.number, offset, size)
 
     def truncate(self, size: int) -> None:
         held = self._held()
-        os.ftruncate(held.number, size)
-        os.fsync(held.number)
+        with Naming(self._path):
+            os.ftruncate(held.number, size)
+            os.fsync(held.number)
 
     def renew(self, start: int) -> None:
         held = self._held()
@@ -186,7 +193,8 @@ class OsLogDirectory:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
         descriptor = os.open(path, flags, 0o600)  # rows are in it
         try:
-            os.fsync(descriptor)
+            with Naming(path):
+                os.fsync(descriptor)
             sync_directory(self._path)
         except OSError:
             os.close(descriptor)

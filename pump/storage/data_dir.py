@@ -30,7 +30,7 @@ from typing import Final
 
 from tidb_binlog import checked, filesystem
 from tidb_binlog.errors import ConfigError, DirectoryLocked, ForeignDirectory
-from tidb_binlog.filesystem import make_directory, replace_file, sync_directory
+from tidb_binlog.filesystem import make_directory, read_file, replace_file, sync_directory
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
@@ -63,10 +63,9 @@ class DataDir:
             make_directory(directory, PRIVATE)
             descriptor = os.open(os.path.join(directory, lock), flags, 0o600)
         except OSError as error:
-            raise ConfigError(
-                f"data directory {self.path} cannot be used: {error.filename or directory}: {error.strerror}",
-                hint="set data-dir to a directory that this user may write",
-            ) from None
+            what = f"data directory {self.path} cannot be used: {error.filename or directory}"
+            hint = "set data-dir to a directory that this user may write"
+            raise filesystem.unusable(what, error, hint) from None
         if not filesystem.lock(descriptor):
             os.close(descriptor)
             raise DirectoryLocked(
@@ -224,15 +223,15 @@ class DataDir:
         os.close(self._lock)
 
     def _read(self, name: str) -> str:
+        path = os.path.join(self.path, name)
         try:
-            with open(os.path.join(self.path, name), encoding="utf-8") as file:
-                return checked.read_text(file.read()).strip()
+            return checked.read_text(read_file(path).decode()).strip()
         except FileNotFoundError:
             return ""
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{os.path.join(self.path, name)} cannot be read: {error}", hint="repair or remove it"
-            ) from None
+        except OSError as error:
+            raise filesystem.unusable(f"{path} cannot be read", error, "let this user read it") from None
+        except ValueError as error:
+            raise ConfigError(f"{path} cannot be read: {error}", hint="repair or remove it") from None
 
     def _write(self, name: str, text: str) -> None:
         whole = checked.text(f"{text}\n") if name in _CHECKED else text

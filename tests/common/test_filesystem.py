@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tidb_binlog import filesystem
-from tidb_binlog.filesystem import make_directory, replace_file
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.filesystem import make_directory, read_file, replace_file, unusable
 
 
 def test_a_planted_link_leads_nowhere(tmp_path: Path) -> None:
@@ -66,3 +69,35 @@ def test_what_is_no_directory_is_told(tmp_path: Path) -> None:
         make_directory(str(tmp_path / "file"), 0o700)
     with pytest.raises(OSError, match="file"):
         make_directory(str(tmp_path / "file" / "inside"), 0o700)
+
+
+@pytest.mark.parametrize("call", ["fsync", "write", "pread"])
+def test_an_error_of_a_descriptor_names_the_file(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or whoever it ends could not say where."""
+    path = str(tmp_path / "file")
+    replace_file(path, b"before")
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, call, failing)
+    use: Callable[[], object] = (
+        (lambda: read_file(path)) if call == "pread" else (lambda: replace_file(path, b"after"))
+    )
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        use()
+    assert caught.value.filename == path
+
+
+def test_a_disk_that_fails_is_no_wrong_configuration() -> None:
+    """A supervisor starts no node again whose configuration is wrong."""
+    for number in (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EMFILE):
+        error = unusable("data directory d cannot be used", OSError(number, os.strerror(number)), "choose")
+        assert error.exit_code == 2, number
+        assert "choose" not in error.hint
+    for number in (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.EROFS):
+        error = unusable("data directory d cannot be used", OSError(number, os.strerror(number)), "choose")
+        assert isinstance(error, ConfigError)
+        assert error.hint == "choose"

@@ -29,7 +29,7 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order by hash: of na
 
 from binlog_playground.cluster.mariadb import MariaDbServer  # noqa: E402 - by then it is the process it needs
 from tests.sim import mutants  # noqa: E402
-from tests.sim.mutants import DRAINER, READERS, TIDB  # noqa: E402
+from tests.sim.mutants import ARCHIVE, DRAINER, READERS, TIDB  # noqa: E402
 from tests.sim.shrinking import Size, shrink  # noqa: E402
 
 _SEEDS_OF_A_SIZE: Final = 5
@@ -54,6 +54,7 @@ class Result:
 
 
 def run(kind: str, seed: int, size: Size, trace: bool = False) -> Result:
+    from tests.sim.archive_world import ArchiveWorld
     from tests.sim.drainer_world import DrainerWorld
     from tests.sim.readers_world import ReadersWorld
     from tests.sim.tidb_world import TidbWorld
@@ -67,6 +68,8 @@ def run(kind: str, seed: int, size: Size, trace: bool = False) -> Result:
             world = ReadersWorld(seed, size, Path(directory), say)
         elif kind == TIDB:
             world = TidbWorld(seed, size, Path(directory), say)
+        elif kind == ARCHIVE:
+            world = ArchiveWorld(seed, size, Path(directory), say)
         else:
             number = _free.get()
             world = DrainerWorld(seed, size, Path(directory), _servers[number], say)
@@ -90,7 +93,9 @@ def run(kind: str, seed: int, size: Size, trace: bool = False) -> Result:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="so many worlds")
-    parser.add_argument("--world", choices=(READERS, TIDB, DRAINER), help="who uses the Pumps: readers")
+    parser.add_argument(
+        "--world", choices=(READERS, TIDB, DRAINER, ARCHIVE), help="who uses the Pumps: readers"
+    )
     parser.add_argument("--first", type=int, default=1, help="the seed of the first")
     parser.add_argument("--seed", type=int, help="this world alone")
     parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")

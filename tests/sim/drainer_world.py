@@ -27,6 +27,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.relay_format import FORMATS
 from pumpclient.publish.publisher import open_publisher
+from tests.crash.faults.disk import ROOT
 from tests.rig.workload import tables
 from tests.rig.workload.evolution import Evolution, creation
 from tests.rig.workload.limits import MARIADB
@@ -35,6 +36,7 @@ from tests.rig.workload.session import Writer, run_evolution, run_session
 from tests.rig.workload.workload import Mix, Workload
 from tests.sim import downstream
 from tests.sim.downstream import Downstream
+from tests.sim.etcd import HOST
 from tests.sim.life import Life
 from tests.sim.network import SimHttp
 from tests.sim.node import ETCD, DrainerNode, Node, die, in_life, new_life
@@ -76,9 +78,9 @@ class DrainerWorld(World):
         self.kinds.append("ddl")
         self.downstream.strike = self._strike
         self.strict = self.rng.random() < 0.5
-        with_relay = self.rng.random() < 0.5
-        names = ("d1",) if with_relay else ("d1", "d2")[: size.readers]
-        text = self._configuration(server, directory if with_relay else None)
+        self.with_relay = self.rng.random() < 0.5
+        names = ("d1",) if self.with_relay else ("d1", "d2")[: size.readers]
+        text = self._configuration(server)
         self.drainers = [DrainerNode(name, directory, text) for name in names]
         self.model = Model(SCHEMA)
         self.statistics = Statistics()
@@ -86,13 +88,14 @@ class DrainerWorld(World):
         self._done = asyncio.Event()
         self._last_ts: Ts = 0
 
-    def _configuration(self, server: MariaDbServer, relay: Path | None) -> str:
+    def _configuration(self, server: MariaDbServer) -> str:
         """With a relay log, or as one of several of which one works at a time."""
         lines = [
             'node-id = "drainer"',
             f'pd-urls = "{ETCD}"',
             "initial-commit-ts = 0",
-            f"standby = {'false' if relay else 'true'}",
+            f"standby = {'false' if self.with_relay else 'true'}",
+            f'start-wait = "{5 if self.with_relay else 600}s"',
             "[syncer]",
             'db-type = "mysql"',
             "disjoint-shards = true",
@@ -111,19 +114,21 @@ class DrainerWorld(World):
             f'user = "{server.drainer_user}"',
             f'password = "{server.password}"',
         ]
-        if relay:
-            form = self.rng.choice(FORMATS)
-            lines += ["[syncer.relay]", f'log-dir = "{relay / "relay"}"', f'format = "{form}"']
+        if self.with_relay:
+            form, size = self.rng.choice(FORMATS), self.rng.choice((2000, 1 << 20))
+            lines += [
+                "[syncer.relay]",
+                f'log-dir = "{ROOT}/relay"',
+                f'format = "{form}"',
+                f"max-file-size = {size}",
+            ]
         return "\n".join(lines)
 
-    def _nodes(self) -> list[Node]:
-        return [*super()._nodes(), *self.drainers]
+    def _with_disks(self) -> list[Node]:
+        return [*super()._with_disks(), *(self.drainers if self.with_relay else ())]
 
     async def _begin(self) -> None:
-        for drainer in self.drainers:
-            await drainer.start()
-        while not self.purges.knows("drainer"):  # Pumps keep nothing for one that they do not know
-            await asyncio.sleep(0.5)
+        await self._begin_drainers("drainer")
         self.apps["app"] = life = new_life("app")
         created = asyncio.Event()
         self.loop.create_task(self._checked(self._work(created)), context=in_life(life))
@@ -185,7 +190,7 @@ class DrainerWorld(World):
             *(self._kill_pump, self._stop_pump, self._join, self._compact),
             *(self._slow_disk, self._fail_disk, self._fill_disk),
             *(self._slow_etcd, self._cut, self._reset, self._kill_drainer, self._stop_drainer),
-            *(self._reset_downstream, self._slow_downstream),
+            *(self._reset_downstream, self._slow_downstream, self._lose_upstream),
         )
 
     def _hosts(self) -> list[str]:
@@ -198,17 +203,17 @@ class DrainerWorld(World):
     def _readers(self) -> list[str]:
         return [drainer.name for drainer in self.drainers]
 
-    async def _kill_drainer(self) -> bool:
-        up = [drainer for drainer in self.drainers if drainer.is_up]
-        if up:
-            await self.rng.choice(up).kill(power=self.rng.random() < 0.3)
-        return bool(up)
-
-    async def _stop_drainer(self) -> bool:
-        up = [drainer for drainer in self.drainers if drainer.is_up]
-        if up:
-            await self._stopped(self.rng.choice(up))
-        return bool(up)
+    async def _lose_upstream(self) -> bool:
+        """A Drainer starts without it, and reads its relay log."""
+        (drainer, *_) = self.drainers
+        if not self.with_relay or self.network.is_cut(drainer.name, HOST):
+            return False
+        self.network.cut(drainer.name, HOST)
+        if drainer.is_up:
+            await drainer.kill(power=self.rng.random() < 0.5)
+        await drainer.start()
+        self.loop.call_later(self.rng.choice((20.0, 40.0)), self.network.heal, drainer.name, HOST)
+        return True
 
     def _strike(self, life: Life) -> None:
         for drainer in self.drainers:
@@ -232,14 +237,7 @@ class DrainerWorld(World):
         await die(self.apps["app"])
 
     async def _converge(self) -> None:
-        end_s = self.loop.time() + CONVERGES_S
-        while self.loop.time() < end_s:
-            await self._start_all()
-            await asyncio.sleep(1.0)
-            if self._checkpoint() >= self._last_ts:
-                break
-        else:
-            self.breaks(f"the checkpoint is still at {self._checkpoint()} of {self._last_ts}")
+        await self._until_stored(self._checkpoint, self._last_ts)
         expected = self.model.expected(dict.fromkeys(tables.SHARDS, _SHARDED))
         contents = Tables(self.downstream.admin).contents(expected)
         report = compare(expected, contents, MARIADB)

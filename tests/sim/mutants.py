@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Final
 
-READERS, TIDB, DRAINER = "readers", "tidb", "drainer"
+READERS, TIDB, DRAINER, ARCHIVE = "readers", "tidb", "drainer", "archive"
 """Kinds of worlds."""
 
 
@@ -37,8 +37,8 @@ MUTANTS: Final = {
     ),
     "new-file-not-in-directory": Mutant(
         "pump.log.log_file",
-        "            os.fsync(descriptor)\n            sync_directory(self._path)\n",
-        "            os.fsync(descriptor)\n",
+        "            sync_directory(self._path)\n        except",
+        "        except",
         "a new log file's entry is not synced",
     ),
     "mark-passes-open-prewrites": Mutant(
@@ -141,9 +141,9 @@ MUTANTS: Final = {
     ),
     "a-failed-sync-is-tried-again": Mutant(
         "pump.log.log_file",
-        "        os.fdatasync(self._held().number)\n",
-        "        try:\n            os.fdatasync(self._held().number)\n"
-        "        except OSError:\n            os.fdatasync(self._held().number)\n",
+        "            os.fdatasync(held.number)\n",
+        "            try:\n                os.fdatasync(held.number)\n"
+        "            except OSError:\n                os.fdatasync(held.number)\n",
         "after a failed sync the next one is believed",
     ),
     "a-read-error-is-an-end": Mutant(
@@ -194,6 +194,34 @@ MUTANTS: Final = {
         "if True:",
         "a DDL with an intent is taken for done",
         DRAINER,
+    ),
+    "relay-is-not-synced": Mutant(
+        "drainer.relay.relay_log",
+        "        writer.write(records.take())\n        writer.sync()\n",
+        "        writer.write(records.take())\n",
+        "rows go downstream before their records are on the relay log's disk",
+        DRAINER,
+    ),
+    "archive-is-not-synced": Mutant(
+        "drainer.sink.file.archive",
+        "        self._writer.sync()\n",
+        "",
+        "the savepoint moves before its records are on the disk",
+        ARCHIVE,
+    ),
+    "new-segment-not-in-directory": Mutant(
+        "drainer.formats.binlog_directory",
+        "            sync_directory(self.path)\n            # So a mark",
+        "            # So a mark",
+        "a new segment's entry is not synced",
+        ARCHIVE,
+    ),
+    "archived-is-archived-again": Mutant(
+        "drainer.sink.file.file_sink",
+        "    return ArchiveStart(archive_ts or initial_ts)",
+        "    return ArchiveStart(stored.commit_ts if stored else initial_ts)",
+        "a start goes on from the savepoint, which is behind the last record",
+        ARCHIVE,
     ),
 }
 

@@ -52,20 +52,23 @@ async def die(life: Life, *, silently: bool = False) -> None:
 
 
 class Node:
-    """`ends`: exit codes in which nothing is wrong."""
+    """Its host has a disk. `ends`: exit codes in which nothing is wrong."""
 
     ends: frozenset[int]
 
     def __init__(self, name: str, port: int) -> None:
         self.name = name
         self.address = f"{name}:{port}"
+        self.disk = Disk()
+        self.disk.makedirs(ROOT, exist_ok=True)
         self.life: Life | None = None
         self.has_left = False  # for good
         self._process: Daemon | None = None
         self._running: asyncio.Task[int] | None = None
 
     def may_end(self, code: int) -> bool:
-        return code in self.ends
+        """By a call to its disk that failed, too."""
+        return code in self.ends or (code == EXIT_FAILURE and bool(self.disk.struck))
 
     @property
     def is_up(self) -> bool:
@@ -81,7 +84,9 @@ class Node:
         self._running = PORTS.loop.create_task(self._run(), context=in_life(self.life))
 
     def _new_life(self, skew_s: float) -> Life:
-        return new_life(self.name, None, skew_s)
+        if self.disk.frozen:
+            self.disk = self.disk.after_kill()
+        return new_life(self.name, self.disk, skew_s)
 
     async def _run(self) -> int:
         self._process = Daemon(type(self).__name__, log.get(self.name), notifier=Notifier(), reloads=True)
@@ -108,10 +113,16 @@ class Node:
         return code
 
     async def kill(self, *, power: bool = False) -> None:
-        """The process, or with it the power of the host."""
+        """The process, or with it the power of the host: the disk keeps what was synced."""
         assert self.life is not None
         PORTS.network.trace(self.name, "is killed", power)
+        before = self.disk
         await die(self.life, silently=power)
+        if power:
+            rng = PORTS.rng
+            self.disk = before.after_power_cut(rng.choice(CUTS), rng.randrange(1 << 30))
+            if self.name in PORTS.levels:
+                PORTS.levels[self.name] = PORTS.levels[self.name].after_power_cut(rng)
 
     def ended(self) -> int | None:
         """The exit code of a life that has ended by itself."""
@@ -121,21 +132,15 @@ class Node:
 
 
 class PumpNode(Node):
-    """Its host has a disk and an index. `directory`: of its small files, which are durable at once."""
+    """Its host has an index, too. `directory`: of its small files, which are durable at once."""
 
     ends = frozenset({0, 3})  # stopped, and a peer that was away for too long at the start
 
     def __init__(self, name: str, directory: Path, **options: object) -> None:
         super().__init__(name, PUMP_PORT)
-        self.disk = Disk()
-        self.disk.makedirs(ROOT, exist_ok=True)
         self.closes = False  # an operator has told this life to
         self._directory = directory / name
         self._options = options
-
-    def may_end(self, code: int) -> bool:
-        """By a call to its disk that failed, too."""
-        return super().may_end(code) or (code == EXIT_FAILURE and bool(self.disk.struck))
 
     @property
     def log_files(self) -> list[str]:
@@ -143,9 +148,7 @@ class PumpNode(Node):
 
     def _new_life(self, skew_s: float) -> Life:
         self.closes = False
-        if self.disk.frozen:
-            self.disk = self.disk.after_kill()
-        return new_life(self.name, self.disk, skew_s)
+        return super()._new_life(skew_s)
 
     async def _serve(self, process: Daemon) -> None:
         settings = PumpConfig(
@@ -159,27 +162,17 @@ class PumpNode(Node):
         )
         await pump_program.start(settings, lambda: settings, Recorder(), process)
 
-    async def kill(self, *, power: bool = False) -> None:
-        """The disk keeps what was synced."""
-        before = self.disk
-        await super().kill(power=power)
-        if power:
-            rng = PORTS.rng
-            self.disk = before.after_power_cut(rng.choice(CUTS), rng.randrange(1 << 30))
-            if self.name in PORTS.levels:
-                PORTS.levels[self.name] = PORTS.levels[self.name].after_power_cut(rng)
-
 
 class DrainerNode(Node):
-    """Into the world's downstream. `text`: its configuration, without what is its own. `directory`: of its
-    files, which are durable at once."""
+    """`text`: its configuration, without what is its own. `data_dir`: where it is not on the disk, what is in
+    it is durable at once."""
 
     ends = frozenset({0, 3, 5})  # and another one has its name, or took over
 
-    def __init__(self, name: str, directory: Path, text: str) -> None:
+    def __init__(self, name: str, directory: Path, text: str, data_dir: str = "") -> None:
         super().__init__(name, DRAINER_PORT)
         self._file = directory / f"{name}.toml"
-        self._text = f'addr = "{self.address}"\ndata-dir = "{directory / name}"\n{text}'
+        self._text = f'addr = "{self.address}"\ndata-dir = "{data_dir or directory / name}"\n{text}'
 
     async def _serve(self, process: Daemon) -> None:
         self._file.touch(mode=0o600)

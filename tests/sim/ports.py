@@ -14,9 +14,11 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from drainer.checkpoint import lane_table, store
+from drainer.checkpoint import lane_table, savepoint, store
+from drainer.formats import binlog_directory
 from drainer.mysql import addresses, connection, refusal
 from drainer.reading.subscribe import named_reader
+from drainer.sink.file import segments
 from drainer.sink.mysql import lane, row_mismatch
 from drainer.stream.pull import spill
 from pump import program
@@ -171,9 +173,11 @@ def install() -> None:
         module.threading, module.queue = THREADING, QUEUE  # type: ignore[attr-defined]
     for module in (log_file, block_cache, accepted_losses, missing_prewrite, spill, abandonable_thread):
         module.threading = THREADING  # type: ignore[attr-defined]
-    log_file.os = filesystem.os = _Calls()  # type: ignore[attr-defined]
+    for module in (log_file, filesystem, binlog_directory, segments, savepoint, spill):
+        module.os = _Calls()  # type: ignore[attr-defined]
     disk_guard.os = SimpleNamespace(statvfs=_space)  # type: ignore[attr-defined]
     filesystem.lock = lambda descriptor: True  # type: ignore[assignment]
+    filesystem.unlock = lambda descriptor: None  # type: ignore[assignment]
     data_dir.DataDir.value_path = property(lambda self: f"{disk.ROOT}/value")  # type: ignore[assignment]
     index.Index.open = staticmethod(_open_index)  # type: ignore[method-assign, assignment]
     SystemClock.wall_s = staticmethod(_wall_s)  # type: ignore[assignment]

@@ -49,12 +49,12 @@ def test_worlds_hold_and_a_seed_is_one_world() -> None:
 
 
 @pytest.mark.timeout(DEADLINE_S)
-def test_worlds_of_tidb_hold_and_a_seed_is_one_world() -> None:
-    some = worlds("--world", "tidb", "--seeds", "3", "--first", "38")
+@pytest.mark.parametrize("world", ["tidb", "archive"])
+def test_worlds_of_a_kind_hold_and_a_seed_is_one_world(world: str) -> None:
+    some = worlds("--world", world, "--seeds", "3", "--first", "38")
     assert some.returncode == 0, some.stdout + some.stderr
-    (line,) = [
-        line for line in worlds("--world", "tidb", "--seed", "40").stdout.splitlines() if "seed" in line
-    ]
+    one = worlds("--world", world, "--seed", "40").stdout
+    (line,) = [line for line in one.splitlines() if line.startswith("seed ")]
     assert line in some.stdout.splitlines(), "to the byte"
 
 

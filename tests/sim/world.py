@@ -28,7 +28,7 @@ from tests.sim.downstream import Downstream
 from tests.sim.etcd import HOST, EtcdStore
 from tests.sim.life import LIFE, Life
 from tests.sim.network import Network, SimHttp
-from tests.sim.node import FLOOR, Node, PumpNode, die
+from tests.sim.node import FLOOR, DrainerNode, Node, PumpNode, die
 from tests.sim.ports import PORTS
 from tests.sim.retention import Purges
 from tests.sim.scheduling import SimLoop
@@ -76,6 +76,7 @@ class World:
         self._gone: dict[Ts, str] = {}  # prewrites that were purged undecided, and by whom
         self.downstream: Downstream | None = None
         self.pumps: dict[str, PumpNode] = {}
+        self.drainers: list[DrainerNode] = []
         self.apps: dict[str, Life] = {}
         # A world of its own kind: some faults often, some never.
         weights = {fault: self.rng.choice((0, 1, 5)) for fault in self._faults()} | {self._kill_pump: 2}
@@ -100,7 +101,7 @@ class World:
         """Raises `Broken`."""
         PORTS.enter(self.loop, self.network, self.store, self.downstream)
         PORTS.removed = self._removed
-        logged = _Logged(self.trace)
+        logged = _Logged(self.trace, self.breaks)
         gc.collect()
         gc.disable()  # when it comes is a matter of addresses, and it ends generators
         with logged, asyncio.Runner(loop_factory=lambda: self.loop) as runner:
@@ -121,7 +122,7 @@ class World:
                     await die(life)
 
     def _nodes(self) -> list[Node]:
-        return list(self.pumps.values())
+        return [*self.pumps.values(), *self.drainers]
 
     def _lives(self) -> list[Life | None]:
         """Of programs."""
@@ -175,6 +176,14 @@ class World:
         )
         self.pumps[name] = pump
         await pump.start()
+
+    async def _begin_drainers(self, *names: str) -> None:
+        """`names`: by which Pumps are to know them, if not by those of their hosts."""
+        for node in self.drainers:
+            await node.start()
+        while not all(map(self.purges.knows, names or self._readers())):  # for others they keep nothing
+            await asyncio.sleep(0.5)
+            await self._start_all()
 
     async def _checked(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -257,6 +266,10 @@ class World:
         if done is not False:
             self.counts[_named(fault)] += 1
 
+    def _with_disks(self) -> list[Node]:
+        """That may be slow, fail or be full."""
+        return list(self.pumps.values())
+
     def _up(self) -> list[PumpNode]:
         return [pump for pump in self.pumps.values() if pump.is_up]
 
@@ -273,6 +286,18 @@ class World:
             return False
         await self._stopped(self.rng.choice(up))
         return True
+
+    async def _kill_drainer(self) -> bool:
+        up = [node for node in self.drainers if node.is_up]
+        if up:
+            await self.rng.choice(up).kill(power=self.rng.random() < 0.5)
+        return bool(up)
+
+    async def _stop_drainer(self) -> bool:
+        up = [node for node in self.drainers if node.is_up]
+        if up:
+            await self._stopped(self.rng.choice(up))
+        return bool(up)
 
     async def _kill_or_stop(self, pump: PumpNode) -> None:
         if self.rng.random() < 0.5:
@@ -316,25 +341,25 @@ class World:
         self.store.compact()
 
     def _slow_disk(self) -> None:
-        host = self.rng.choice(list(self.pumps))
+        host = self.rng.choice(self._with_disks()).name
         PORTS.slow.add(host)
         self.loop.call_later(self.rng.choice((1.0, 5.0)), PORTS.slow.discard, host)
 
     def _fail_disk(self) -> None:
         """One call, when it comes."""
-        pump, call = self.rng.choice(list(self.pumps.values())), self.rng.choice(_DISK_CALLS)
-        self.trace(call, "of", pump.name, "fails")
-        pump.disk.fails.add(call)
+        node, call = self.rng.choice(self._with_disks()), self.rng.choice(_DISK_CALLS)
+        self.trace(call, "of", node.name, "fails")
+        node.disk.fails.add(call)
 
     def _fill_disk(self) -> None:
         """To below what prewrites need, or to the last byte."""
-        pump = self.rng.choice(list(self.pumps.values()))
-        pump.disk.free = self.rng.choice((FLOOR // 2, 0))
-        self.trace("disk of", pump.name, "has", pump.disk.free, "bytes free")
-        self.loop.call_later(self.rng.choice((2.0, 10.0)), self._free_disk, pump)
+        node = self.rng.choice(self._with_disks())
+        node.disk.free = self.rng.choice((FLOOR // 2, 0))
+        self.trace("disk of", node.name, "has", node.disk.free, "bytes free")
+        self.loop.call_later(self.rng.choice((2.0, 10.0)), self._free_disk, node)
 
-    def _free_disk(self, pump: PumpNode) -> None:
-        pump.disk.free = FREE
+    def _free_disk(self, node: Node) -> None:
+        node.disk.free = FREE
 
     def _slow_etcd(self) -> None:
         """Timestamps are late, and transactions are open for long."""
@@ -388,15 +413,26 @@ class World:
         self.network.heal_all()
         PORTS.slow.clear()
         self.network.slow_hosts.clear()
+        for node in self._with_disks():
+            node.disk.fails.clear()
+            self._free_disk(node)
         for pump in self.pumps.values():
-            pump.disk.fails.clear()
-            self._free_disk(pump)
             if pump.is_up and pump.disk.struck & _WRITES:
                 await self._kill_or_stop(pump)
         await self._start_all()
         await asyncio.sleep(15.0)  # leases of before have run out, pauses have ended
         self.healed_s = self.loop.time()
         await self._end()
+
+    async def _until_stored(self, stored: Callable[[], Ts], upto_ts: Ts) -> None:
+        """By Drainers."""
+        end_s = self.loop.time() + self.converges_s
+        while stored() < upto_ts:
+            if self.loop.time() > end_s:
+                self.breaks(f"the checkpoint is still at {stored()} of {upto_ts}")
+                return
+            await self._start_all()
+            await asyncio.sleep(1.0)
 
     async def _start_all(self) -> None:
         for node in self._nodes():
@@ -418,18 +454,30 @@ _LOGGERS: Final = ("tidb_binlog", "pumpclient")
 _PUMPS_MIN, _PUMPS_MAX = 3, 4
 _WRITES: Final = {"writev", "fdatasync", "fsync", "create"}
 """Of calls to a disk: a log of which one has failed takes nothing until the Pump is started again."""
-_DISK_CALLS: Final = (*("fdatasync",) * 3, *sorted(_WRITES), "pread", "unlink", "pwrite", "ftruncate")
+_DISK_CALLS: Final = (
+    *("fdatasync",) * 3,
+    *sorted(_WRITES),
+    "pread",
+    "unlink",
+    "pwrite",
+    "ftruncate",
+    "rename",
+)
 
 
 class _Logged(logging.Handler):
-    """What nodes and programs log is a part of the trace."""
+    """What nodes and programs log is a part of the trace. Whatever ends a node says what it is."""
 
-    def __init__(self, trace: Callable[..., None]) -> None:
+    def __init__(self, trace: Callable[..., None], breaks: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
         self._trace = trace
+        self._breaks = breaks
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._trace(LIFE.get(), record.levelname, self.format(record))
+        text = self.format(record)
+        self._trace(LIFE.get(), record.levelname, text)
+        if "unexpected error" in text:
+            self._breaks(f"{LIFE.get().host} {record.getMessage()}: {text.splitlines()[-1]}")
 
     def __enter__(self) -> None:
         for name in _LOGGERS:

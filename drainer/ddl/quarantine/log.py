@@ -22,8 +22,8 @@ from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from drainer.ddl.derive.values import Route
 from drainer.txn import Ddl, TableEvents, TableVersion, Transaction
-from tidb_binlog import record
-from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog import filesystem, record
+from tidb_binlog.errors import Corruption
 from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.tso import Ts
 
@@ -103,10 +103,8 @@ class Directory:
             for file in path.glob("*.rows"):
                 file.unlink()
         except OSError as error:
-            raise ConfigError(
-                f"quarantine directory {path} cannot be used: {error.strerror}",
-                hint="choose another data-dir",
-            ) from None
+            what = f"quarantine directory {path} cannot be used"
+            raise filesystem.unusable(what, error, "choose another data-dir") from None
 
     @property
     def has_room(self) -> bool:

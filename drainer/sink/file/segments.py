@@ -25,7 +25,7 @@ from drainer.formats.binlog_file import Place
 from drainer.formats.segment_index import SegmentIndex
 from drainer.sink.file import table_definitions as archive_tables
 from tidb_binlog.errors import Corruption
-from tidb_binlog.filesystem import replace_file, sync_directory
+from tidb_binlog.filesystem import read_file, replace_file, sync_directory
 from tidb_binlog.observe import log
 from tidb_binlog.protobuf_fields import MalformedMessage, utf8_text
 from tidb_binlog.record import RecordError
@@ -77,14 +77,9 @@ class ArchiveSegments:
     def index_of(self, name: str) -> SegmentIndex | None:
         """The stored index of a segment; None if there is none that can be used."""
         try:
-            descriptor = os.open(self._index_path(name), os.O_RDONLY | os.O_CLOEXEC)
+            return SegmentIndex.from_json(read_file(self._index_path(name)))
         except FileNotFoundError:
             return None
-        try:
-            data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-        finally:
-            os.close(descriptor)
-        return SegmentIndex.from_json(data)
 
     def store(self, name: str, index: bytes) -> None:
         """Put an index, rendered, in its place; durable when this returns."""

@@ -163,7 +163,8 @@ class Disk:
             raise OSError(errno.EIO, "the disk has stopped", path)
         fault = fault or self._strikes(name)
         if fault is not None and fault.kind == ERROR and name not in _MAY_DO_HALF:
-            raise OSError(fault.number, os.strerror(fault.number), path)
+            named = () if name == "ftruncate" else (path,)  # an error of a descriptor names no file
+            raise OSError(fault.number, os.strerror(fault.number), *named)
         return fault
 
     def _strikes(self, name: str) -> Fault | None:
@@ -207,7 +208,7 @@ class Disk:
             inode.data += joined[:some]
             return some
         inode.data += joined[: len(joined) // 2]
-        raise OSError(fault.number, os.strerror(fault.number), path)
+        raise OSError(fault.number, os.strerror(fault.number))
 
     def write(self, descriptor: int, data: Any) -> int:
         """Behind the end: whoever writes like this has just made or emptied the file."""
@@ -230,14 +231,16 @@ class Disk:
         inode.data[offset : offset + some] = data[:some]
         inode.clean = min(inode.clean, offset)
         if fault is not None and fault.kind != SHORT:
-            raise OSError(fault.number, os.strerror(fault.number), path)
+            raise OSError(fault.number, os.strerror(fault.number))
         return some
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        disk, path, inode = opened_files[descriptor]
+        if descriptor < _FIRST_DESCRIPTOR:
+            return os.pread(descriptor, size, offset)
+        disk, _, inode = opened_files[descriptor]
         assert inode is not None
         if "pread" in disk.fails and (fault := disk._strikes("pread")) is not None:
-            raise OSError(fault.number, os.strerror(fault.number), path)
+            raise OSError(fault.number, os.strerror(fault.number))
         return bytes(inode.data[offset : offset + size])
 
     def fdatasync(self, descriptor: int) -> None:
@@ -255,7 +258,7 @@ class Disk:
         if fault is not None and fault.kind == ERROR:
             if inode is not None:
                 inode.sync_failed()
-            raise OSError(fault.number, os.strerror(fault.number), path)
+            raise OSError(fault.number, os.strerror(fault.number))
         if inode is not None:
             inode.synced()
             return
@@ -270,7 +273,9 @@ class Disk:
         del inode.data[size:]
         inode.clean = min(inode.clean, size)
 
-    def fstat(self, descriptor: int) -> SimpleNamespace:
+    def fstat(self, descriptor: int) -> Any:
+        if descriptor < _FIRST_DESCRIPTOR:
+            return os.fstat(descriptor)
         inode = opened_files[descriptor][2]
         assert inode is not None
         return SimpleNamespace(st_size=len(inode.data))
@@ -284,9 +289,11 @@ class Disk:
         return SimpleNamespace(st_size=0 if inode is None else len(inode.data))
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
-        """The data directory itself; what is on a disk in memory is made with `makedirs`."""
-        assert not _is_ours(path)
-        os.mkdir(path, mode)
+        if not _is_ours(path):
+            os.mkdir(path, mode)
+            return
+        self._call("mkdir", path)
+        self._entries[path] = None
 
     def unlink(self, path: str) -> None:
         if not _is_ours(path):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +27,10 @@ from drainer.ddl import rules as ddl_rules
 from drainer.formats.binlog_directory import BinlogDirectory
 from drainer.mysql import session_lock
 from drainer.mysql.connection import Target, connect
+from drainer.mysql.errors import ConnectionLost
 from drainer.mysql.rows.change import Position
 from drainer.relay.relay_log import RelayLog
+from drainer.relay.source import RelaySource
 from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import DELETE, INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.drainer.support import recorded
@@ -417,6 +421,19 @@ async def test_nobody_is_pushed_aside_who_is_connected(target: Target, tmp_path:
     await world.recover(target, tmp_path / "relay")
 
 
+def settings_of(target: Target, tmp_path: Path) -> DrainerConfig:
+    return DrainerConfig(
+        node_id="r",
+        data_dir=str(tmp_path / "data"),
+        relay_log_dir=str(tmp_path / "relay"),
+        to_socket=target.socket,
+        to_host=target.host,
+        to_port=target.port,
+        to_user=target.user,
+        to_password=target.password,
+    )
+
+
 async def test_a_ddl_of_a_recovery_is_fenced(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,23 +455,41 @@ async def test_a_ddl_of_a_recovery_is_fenced(
 
     monkeypatch.setattr(CheckpointStore, "begin_ddl", then_another_drainer)
     monkeypatch.setattr(relay_recovery, "QUIET_S", 0.0)
-    settings = DrainerConfig(
-        node_id="r",
-        data_dir=str(tmp_path / "data"),
-        relay_log_dir=str(tmp_path / "relay"),
-        to_socket=target.socket,
-        to_host=target.host,
-        to_port=target.port,
-        to_user=target.user,
-        to_password=target.password,
-    )
     with pytest.raises(Conflict, match="another drainer took over"):
-        await relay_assembly.recover(settings)
+        await relay_assembly.recover(settings_of(target, tmp_path))
     connection = connect(target)
     columns = connection.rows(b"SHOW COLUMNS FROM once.t")
     connection.close()
     others[0].close()
     assert [name for name, *_ in columns] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("where", "step"),
+    [
+        (relay_assembly, "seen"),
+        (CheckpointStore, "start"),
+        (RelaySource, "survey"),
+        (relay_assembly, "load_waiting"),
+    ],
+)
+async def test_a_connection_that_breaks_in_a_step_is_made_anew(
+    where: object, step: str, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put_go_checkpoint(target, 1)
+    await world.our_relay(keyless_stream(3, 5), tmp_path / "relay")
+    whole, calls = getattr(where, step), itertools.count()
+
+    def lost_at_first(*given: Any, **options: Any) -> object:
+        if next(calls) == 0:
+            raise ConnectionLost(2013, "Lost connection to MySQL server during query")
+        return whole(*given, **options)
+
+    monkeypatch.setattr(where, step, lost_at_first)
+    monkeypatch.setattr(relay_recovery, "QUIET_S", 0.0)
+    await relay_assembly.recover(settings_of(target, tmp_path))
+    assert next(calls) > 1
+    assert world.is_consistent(target)
 
 
 async def test_a_downstream_from_before_the_relay_log_is_refused(target: Target, tmp_path: Path) -> None:

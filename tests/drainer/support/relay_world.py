@@ -131,7 +131,7 @@ def quarantine_setup(
 
 
 def recovery(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> RelayRecovery:
-    def runner_of(store: CheckpointStore, start: Start, source: RelaySource) -> Runner[MysqlSink]:
+    async def runner_of(store: CheckpointStore, start: Start, source: RelaySource) -> Runner[MysqlSink]:
         sink = mysql_sink(
             start,
             store,
