@@ -54,10 +54,10 @@ class Result:
 
 
 def run(kind: str, seed: int, size: Size, trace: bool = False) -> Result:
-    from tests.sim.archive_world import ArchiveWorld
-    from tests.sim.drainer_world import DrainerWorld
-    from tests.sim.readers_world import ReadersWorld
-    from tests.sim.tidb_world import TidbWorld
+    from tests.sim.kinds.archive_world import ArchiveWorld
+    from tests.sim.kinds.drainer_world import DrainerWorld
+    from tests.sim.kinds.readers_world import ReadersWorld
+    from tests.sim.kinds.tidb_world import TidbWorld
     from tests.sim.world import Broken, World
 
     began_s = time.process_time()

@@ -27,9 +27,9 @@ from tests.fakes.mvcc import KeyFailure
 from tests.fakes.pd import FakeMember, FakePd
 from tests.fakes.tikv import FakeTikv
 from tests.sim.etcd import HOST
+from tests.sim.kinds.readers_world import TABLES, End, Reader, ReadersWorld, Txn
 from tests.sim.node import ETCD, in_life, new_life
 from tests.sim.ports import START_S
-from tests.sim.readers_world import TABLES, End, Reader, ReadersWorld, Txn
 from tests.sim.shrinking import Size
 from tests.sim.world import CONVERGES_S
 from tidb_binlog import tso

@@ -19,8 +19,8 @@ import drainer
 from drainer.checkpoint import savepoint
 from pumpclient import Publisher, column
 from tests.crash.faults.disk import ROOT
+from tests.sim.kinds.readers_world import Reader, ReadersWorld
 from tests.sim.node import ETCD, DrainerNode, Node
-from tests.sim.readers_world import Reader, ReadersWorld
 from tests.sim.shrinking import Size
 from tests.sim.world import World
 from tidb_binlog.record import RecordError, decode_file

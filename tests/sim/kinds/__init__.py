@@ -1,0 +1,1 @@
+"""Kinds of worlds: who uses the Pumps."""
