@@ -1,7 +1,7 @@
 """Parquet tasks: frames written and read as Parquet wherever a place leads.
 
 Drives  Spark where the place is of this machine or of a directory that all share; else Python in its tasks,
-        which reach what the driver reaches by their own environment
+        which reach what the driver reaches by their own environment. `write_part` needs no Spark
 Holds   a file is there whole or not at all. A task that is done again writes the same file again
 Why     Spark's own writers need a jar of Hadoop's for each object store
 Tests   tests/spark/test_parquet_tasks.py
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 def write(frame: DataFrame, place: Place) -> None:
     """Write all rows into a directory that has nothing yet. Raises `Rejected` where it has."""
-    if place.list(missing_ok=True):
-        raise Rejected(f"{place.shown} has files already", hint="name another directory")
+    check_empty(place)
     if place.local is not None:
         frame.write.mode("error").parquet(place.local)
         return
@@ -33,19 +32,32 @@ def write(frame: DataFrame, place: Place) -> None:
 
     def work(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
-        from pyarrow import parquet
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        rows = 0
-        name = f"part-{context.partitionId() if context else 0:05d}.parquet"
-        with place.stream(name) as file, parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-            for batch in batches:
-                writer.write_table(pa.Table.from_batches([batch]).cast(schema))
-                rows += batch.num_rows
+        rows = write_part(place, context.partitionId() if context else 0, schema, batches)
         yield pa.RecordBatch.from_pydict({"rows": [rows]}, pa.schema([("rows", pa.int64())]))
 
     frame.mapInArrow(work, "rows long").collect()
+
+
+def check_empty(place: Place) -> None:
+    """Raises `Rejected` for a directory that has something."""
+    if place.list(missing_ok=True):
+        raise Rejected(f"{place.shown} has files already", hint="name another directory")
+
+
+def write_part(place: Place, number: int, schema: Any, batches: Iterable[Any]) -> int:
+    """One file of a directory; how many rows it has."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows, name = 0, f"part-{number:05d}.parquet"
+    with place.stream(name) as file, parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+            rows += batch.num_rows
+    return rows
 
 
 def read(spark: SparkSession, place: Place, columns: StructType) -> DataFrame:

@@ -45,6 +45,8 @@ ADAPTERS = {
     "deltalake": ("drainer.lake.delta",),
     "pyiceberg": ("drainer.lake.iceberg",),
     "sqlalchemy": ("drainer.lake.iceberg",),
+    "duckdb": ("drainer.reading.archive",),
+    "polars": ("drainer.reading.archive",),
     "matplotlib": ("drainer.spark",),
     "numpy": ("drainer.spark", "drainer.reading.archive"),
     "pyarrow": (
@@ -82,7 +84,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("decode",),
         ("columns", "read_options"),
         ("views",),
-        ("archive_source", "row_items"),
+        ("archive_source", "frames", "row_items"),
         ("archive",),
     ),
     "drainer.spark": (

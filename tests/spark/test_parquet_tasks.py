@@ -54,8 +54,13 @@ def test_an_image_and_the_next_one_on_it(
     assert audit(None, archive.uri, image=second).findings["contents"].listed == []
 
 
-def test_changes_are_saved(s3: ObjectStore, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("master", [[], ["--master", "local[1]"]], ids=["here", "by Spark"])
+def test_changes_are_saved(
+    s3: ObjectStore, master: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     archive = corpus.our_archive(items("basic"), tmp_path / "archive", 1 << 20)
-    assert run(["read", "--archive", archive.uri, "--save", s3.uri("changes"), "--output", "json"]) == 0
+    assert (
+        run(["read", "--archive", archive.uri, "--save", s3.uri("changes"), "--output", "json", *master]) == 0
+    )
     assert f'"directory": "{s3.uri("changes")}"' in capfd.readouterr().out
     assert s3.objects()

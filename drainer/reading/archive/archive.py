@@ -25,6 +25,7 @@ from drainer.changes.model import Ddl, Table, Transaction
 from drainer.changes.row_reader import table_of
 from drainer.places.file_system import EXTRA_HINT
 from drainer.places.place import OPTION_PREFIX, Place
+from drainer.reading.archive import frames
 from drainer.reading.archive.decode import coverage, ddl_history, definitions, reading
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.decode.definitions import Definitions
@@ -43,6 +44,9 @@ from tidb_binlog.errors import ConfigError
 from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 Where = str | os.PathLike[str]
@@ -180,6 +184,32 @@ class Archive:
         )
         records = (lambda: again._records(options.selection)) if self.kind == PUMP else None
         return changes.reader(task, again._slices(options.selection), records, batch_rows)
+
+    def to_pandas(
+        self, table: str = "", *, start: Bound = None, stop: Bound = None, columns: Sequence[str] = ()
+    ) -> pd.DataFrame:
+        """`to_arrow` as a pandas frame of Arrow's types, with a column for each column of an image
+        ("after.id"); needs the extra `pandas`."""
+        return frames.pandas_frame(self.to_arrow(table=table, start=start, stop=stop, columns=columns))
+
+    def to_polars(
+        self, table: str = "", *, start: Bound = None, stop: Bound = None, columns: Sequence[str] = ()
+    ) -> pl.DataFrame:
+        """`to_arrow` as a polars frame, images are structs; needs the extra `polars`."""
+        return frames.polars_frame(self.to_arrow(table=table, start=start, stop=stop, columns=columns))
+
+    def sql(self, query: str, *, start: Bound = None, stop: Bound = None) -> duckdb.DuckDBPyRelation:
+        """Ask DuckDB, with the extra `duckdb`: `shop.orders` are the changes of that table, with `before` and
+        `after` as structs, `changes` those of all tables, with images as JSON.
+
+        Raises `ConfigError` for what is no query of these, and as `read`.
+        """
+        named = {str(table).lower(): str(table) for table in self.tables}
+
+        def changes(table: str) -> pa.RecordBatchReader:
+            return self.to_arrow(table=named.get(table.lower(), table), start=start, stop=stop)
+
+        return frames.query(query, changes)
 
     # -- parts ---------------------------------------------------------------------------------------
 

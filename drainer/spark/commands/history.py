@@ -23,7 +23,7 @@ every version of a row: from when to when, and which transaction made it
 
 valid_from and valid_to are commit timestamps, the second one excluded; it is empty while a version lasts. A
 version without valid_from was there before the first change that was read. A row that moved to another key
-has versions under both. Without --master this process reads the archive, and only --save starts Spark.
+has versions under both. Without --master this process reads the archive, without Spark.
 """
 _SHOWN: Final = ("key", "from_time", "to_time", "exists", "_change_type", "_commit_ts", "before", "after")
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     options = arguments.source_options(args)
     if args.save:
         Place(args.save).require("--save", READ | WRITE)
-    if not args.save and arguments.is_here(args):
+    if arguments.is_here(args):
         _show_here(args, key, options)
         return 0
     spark = arguments.open_session(args, "binlog-spark history")
@@ -67,11 +67,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, options: Mapping[str, str]) -> None:
     """Without Spark."""
+    import pyarrow as pa
+
     from drainer.reading.archive.archive_source import ArchiveSource
     from drainer.spark.local import json_lines, ordered_rows, versions
 
     source = ArchiveSource({**options, "path": args.archive, "tables": args.table})
     rows = versions.versions(ordered_rows.everything(source, source.schema, ()), key)
+    if args.save:
+        place = Place(args.save)
+        parquet_tasks.check_empty(place)
+        place.make()
+        batch = pa.RecordBatch.from_pylist(list(rows), versions.SCHEMA)
+        parquet_tasks.write_part(place, 0, versions.SCHEMA, [batch])
+        return
     names = versions.SCHEMA.names if args.output == arguments.JSON else _SHOWN
     schema = versions.pruned(names)
     print_rows(f"versions of {args.table}", names, json_lines.lines(schema, rows), args.output)

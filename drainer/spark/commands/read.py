@@ -29,10 +29,11 @@ show, count or save changes, transactions, DDL and files
     binlog-spark read --archive DIR --save /data/changes
 
 Views: changes (one row a change, images as JSON; with --table as columns), transactions, ddl, files. Rows
-come in commit order. JSON is one object a line. --save writes Parquet without sorting, a file a partition.
+come in commit order. JSON is one object a line. --save writes Parquet, as it comes: a file, or with Spark one
+a partition.
 
-Without --master this process reads the archive, on one core; only --where (a condition of Spark SQL) and
---save start Spark.
+Without --master this process reads the archive, on one core; only --where (a condition of Spark SQL) starts
+Spark.
 """
 VIEWS: Final = ("changes", "transactions", "ddl", "files")
 LIMIT: Final = 20
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         raise FlagError("--table is for the view changes", hint="use --tables for the others")
     if args.save:
         Place(args.save).require("--save", READ | WRITE)
-    if not (args.where or args.save) and arguments.is_here(args):
+    if not args.where and arguments.is_here(args):
         _run_here(args)
         return 0
     spark = arguments.open_session(args, "binlog-spark read")
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         with TaskProgress("saving", spark):
             parquet_tasks.write(frame, Place(args.save))
             number = parquet_tasks.read(spark, Place(args.save), frame.schema).count()
-        _tell(args.output, {"rows": number, "directory": args.save})
+        _tell_saved(args, number)
     else:
         _show(spark, frame, args)
     return 0
@@ -122,6 +123,12 @@ def _run_here(args: argparse.Namespace) -> None:
             args.output, {args.view: sum(batch.num_rows for batch in ordered_rows.batches(source, columns))}
         )
         return
+    if args.save:
+        place = Place(args.save)
+        parquet_tasks.check_empty(place)
+        place.make()
+        _tell_saved(args, parquet_tasks.write_part(place, 0, columns, ordered_rows.batches(source, columns)))
+        return
     order = [name for name in _ORDER if name in names]
     if args.limit:
         rows = ordered_rows.first(source, columns, order, args.limit)
@@ -165,6 +172,10 @@ def _show(spark: SparkSession, frame: DataFrame, args: argparse.Namespace) -> No
         frame = frame.limit(args.limit)
     with TaskProgress("reading", spark):
         print_frame(_title(args), frame, args.output, keep_empty=bool(args.columns))
+
+
+def _tell_saved(args: argparse.Namespace, rows: int) -> None:
+    _tell(args.output, {"rows": rows, "directory": args.save})
 
 
 def _tell(output: str, facts: dict[str, object]) -> None:

@@ -9,7 +9,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
+from drainer.spark.local import json_lines
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 
@@ -28,7 +30,7 @@ main()
 """
 NO_SPARK = "pyspark,py4j,pandas,matplotlib"
 # What the extras `server` and `spark` install, and `arrow` does not.
-NOT_ARROW = f"{NO_SPARK},h11,plyvel,shtab,uvloop"
+NOT_ARROW = f"{NO_SPARK},plyvel,shtab,uvloop"
 # ... and `arrow` installs, but `subscribe` does not.
 NOT_SUBSCRIBE = f"{NOT_ARROW},cryptography,numpy,pyarrow,pymysql,rich,zstandard"
 ROWS = """
@@ -76,7 +78,7 @@ def test_it_reads(archive: str, arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("read", "--where=_seq > 1"), ("read", "--save=/nowhere"), ("read", "--count", "--master=local[1]")],
+    [("read", "--where=_seq > 1"), ("read", "--count", "--master=local[1]")],
     ids=" ".join,
 )
 def test_what_needs_spark_says_so(archive: str, arguments: tuple[str, ...]) -> None:
@@ -85,6 +87,31 @@ def test_what_needs_spark_says_so(archive: str, arguments: tuple[str, ...]) -> N
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert "Java" in line
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("read", "--limit=0"),
+        ("read", "--limit=0", "--table=shop.orders"),
+        ("read", "--limit=0", "--columns=_commit_ts,_table"),
+        ("history", "--table=shop.orders"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_saved_is_what_is_shown(archive: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    command = (*arguments, f"--archive={archive}", "--output=json")
+    save = f"--save={tmp_path / 'saved'}"
+    done = run(*command, save)
+    assert (done.returncode, done.stderr) == (0, "")
+    (file,) = (tmp_path / "saved").iterdir()
+    table = parquet.read_table(file)
+    assert table.num_rows > 3
+    shown = run(*command).stdout.splitlines()
+    assert sorted(json_lines.lines(table.schema, table.to_pylist())) == sorted(shown)
+    again = run(*command, save)
+    assert again.returncode != 0
+    assert "has files already" in again.stderr
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "numpy"])

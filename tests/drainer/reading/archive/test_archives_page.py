@@ -37,9 +37,10 @@ def run(line: str, build: Path) -> str:
 PRINTED = {
     "row.key_values": r"\d+ shop\.customer insert \(1,\) \('id', 'name', 'credit'\)",
     "archive.kind": r"pump \d\d+",
-    "pandas": r"(insert|update|delete) +\S+ +\S+",
-    "polars": r"insert +┆ \d+",
-    "duckdb": r"insert.*\d+",
+    "to_pandas": r"(insert|update|delete) +\S+ +\S+",
+    "to_polars": r"insert +┆ \d+",
+    "archive.sql": r"insert.*\d+",
+    "duckdb": r"max",
     "batch_rows": r"\d+ \['_commit_ts', 'after'\]",
     "damage": r"binlog-0000000000000000-\d+ \d+ \d+ \d+ \d+ None",
 }
