@@ -22,6 +22,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from drainer.changes import model
+from drainer.changes.row_reader import RowReader
 from drainer.changes.values import element_text
 from drainer.formats.messages.json_rows import (
     COLUMNS,
@@ -294,6 +296,7 @@ class CanalJson:
 
     def __init__(self, options: FormatOptions) -> None:
         self._options = options
+        self._reader = RowReader()
         self._tables: dict[TableVersion, _CanalTable] = {}
 
     def rows(self, transaction: Transaction) -> Iterator[Message]:
@@ -375,8 +378,9 @@ class CanalJson:
         """`type` is Canal's event type, QUERY for what it has none for."""
         schema, table = (ddl.targets or ddl.tables or ((ddl.schema, ""),))[-1]
         fields = self._fields(schema, table, ddl.commit_ts, _ddl_type(ddl.action), text)
-        extension = {"_tidb": {"commitTs": ddl.commit_ts}} if self._options.tidb_extension else {}
-        return Message(schema, table, None, _dumped({**fields, **extension}), ddl.commit_ts, 0, "ddl")
+        if self._options.tidb_extension:
+            fields["_tidb"] = {"commitTs": ddl.commit_ts, "ddl": _effect(self._reader.ddl(ddl))}
+        return Message(schema, table, None, _dumped(fields), ddl.commit_ts, 0, "ddl")
 
     def watermark(self, ts: Ts) -> Message | None:
         """Only with `tidb_extension`: plain Canal has no such message."""
@@ -453,6 +457,26 @@ class CanalJson:
             self._tables.clear()
         table = self._tables[version] = _CanalTable(version, self._options)
         return table
+
+
+def _effect(change: model.Ddl) -> dict[str, Any]:
+    """What it does to rows. Tables and columns have their ids, which stay when names change."""
+
+    def names(table: model.Table) -> dict[str, Any]:
+        return {"id": table.id, "database": table.schema, "table": table.name}
+
+    def columns(table: model.Table) -> list[dict[str, Any]]:
+        return [{"id": column.id, "name": column.name} for column in table.columns]
+
+    effect = change.effect
+    return {
+        "kind": change.kind,
+        "tables": [{**names(table), "columns": columns(table)} for table in change.after],
+        "moved": [{"from": names(old), "to": names(new)} for old, new in effect.moved],
+        "emptied": [names(table) for table in effect.emptied],
+        "reread": [names(table) for table in effect.reread],
+        "everything": effect.everything,
+    }
 
 
 def _ddl_type(action: int) -> str:
