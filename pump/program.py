@@ -127,9 +127,7 @@ async def start(
     else:
         node_id = ""
     routes, page = first_routes(opened, starting, clock, recorder)
-    opened.listener = await listener.listen(
-        settings, services_before_start(starting), routes, preliminary=True
-    )
+    opened.listener = await listener.listen(settings, services_before_start(starting), routes)
     opened.upstream = upstream = await starting.wait_for(
         lambda: choice.connect(choice.check_kind(settings.upstream), settings.endpoints, tls=tls)
     )
@@ -166,7 +164,7 @@ async def start(
     opened.server = server = PumpServer(
         storage, pullers, disk_guard, upstream.cluster_id, lambda: opened.state, clock, time
     )
-    await opened.listener.offer(server.services())
+    opened.listener.offer(server.services())
     background = start_background(settings, process, opened, services, node_id)
     await register(settings, process, opened, services, starting, node_id, address)
     show_and_reload(settings, read, process, opened, services, background, routes, page)

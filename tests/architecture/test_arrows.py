@@ -25,10 +25,8 @@ ALLOWED = {
 ADAPTERS = {
     "plyvel": ("pump.index.index",),
     "plyvel_next": ("pump.index.index",),
-    "aetcd": ("tidb_binlog.etcd",),
     "confluent_kafka": ("drainer.sink.kafka.client",),
     "pymysql": ("drainer.mysql.connection",),
-    "grpc": ("tidb_binlog.rpc", "tidb_binlog.net.tls"),
     "cryptography": ("drainer.config.password", "binlogctl.doctor.config_files"),
     "h11": ("tidb_binlog.door.http.http1",),
     "msgspec": (

@@ -22,6 +22,7 @@ DATA: Final = {
     "deltalake",
     "duckdb",
     "numpy",
+    "grpc",
     "obstore",
     "pandas",
     "polars",
@@ -33,7 +34,7 @@ KAFKA: Final = {"confluent_kafka", "fastavro"}
 DATABASE: Final = {"cryptography", "pymysql"}
 SELDOM: Final = {"importlib.metadata", "matplotlib", "rich", "shtab", "zoneinfo", "zstandard"}
 SERVER: Final = {"google_crc32c", "h11", "plyvel", "prometheus_client", "tidb_binlog.door"}
-NETWORK: Final = {"aetcd", "google.protobuf", "grpc", "msgspec", "tidb_binlog.etcd", "tidb_binlog.net"}
+NETWORK: Final = {"google.protobuf", "msgspec", "tidb_binlog.etcd", "tidb_binlog.net"}
 LOOP: Final = {"asyncio", "uvloop"}
 
 NODE: Final = DATA | KAFKA | SELDOM

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from aetcd import rpc as messages
-
 from tidb_binlog import rpc
-from tidb_binlog.etcd.client import EtcdClient, delete
+from tidb_binlog.etcd.client import EtcdClient, delete, messages
 
 
 async def remove_keys(client: EtcdClient, prefix: bytes) -> None:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.fakes import grpcio_server
 from tests.fakes.cluster import FakeCluster, Member
 from tests.fakes.region_message import region_message
 from tidb_binlog import rpc, tso
@@ -82,7 +83,7 @@ class FakeMember:
         self.streams = 0
         self.counts: list[int] = []
         """Of each Tso request."""
-        self._server: rpc.Server | None = None
+        self._server: grpcio_server.Server | None = None
 
     @property
     def address(self) -> str:
@@ -109,7 +110,9 @@ class FakeMember:
         return rpc.Service("pdpb.PD", unary=unary, bidi_streams={"Tso": self._tso})
 
     async def start(self) -> None:
-        self._server = await rpc.serve([*self._pd.before, self.service()], HOST, self.port, tls=self._pd.tls)
+        self._server = await grpcio_server.serve(
+            [*self._pd.before, self.service()], HOST, self.port, tls=self._pd.tls
+        )
 
     async def stop(self) -> None:
         """Its port refuses connections until `start`."""

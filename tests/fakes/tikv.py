@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.fakes import grpcio_server
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.mvcc import KeyFailure
 from tests.fakes.region_message import region_message
@@ -77,7 +78,7 @@ class FakeTikv:
         self.serving = {store.address: store.id for store in cluster.stores.values()}
         self.names_locked_keys = False
         """Whether pairs of a scan that are locked have their key outside of the error too."""
-        self._servers: dict[int, rpc.Server] = {}
+        self._servers: dict[int, grpcio_server.Server] = {}
 
     def fault(self, fault: Fault) -> Fault:
         self.faults.append(fault)
@@ -103,7 +104,7 @@ class FakeTikv:
     async def serve(self, *store_ids: int) -> None:
         """Real servers on free ports, for all stores or for those named; PD knows their addresses."""
         for store_id in store_ids or tuple(self.cluster.stores):
-            server = await rpc.serve([self.service(store_id)], "127.0.0.1", 0)
+            server = await grpcio_server.serve([self.service(store_id)], "127.0.0.1", 0)
             self._servers[store_id] = server
             self.move(store_id, f"127.0.0.1:{server.port}")
 

@@ -82,7 +82,7 @@ def test_deprecated_flags_of_old_deployments_are_accepted() -> None:
         (("-socket", "http://x/y"), "socket"),
         (("-socket", "unix://"), "socket"),
         (("-socket", "unix:///x/"), "socket"),
-        (("-socket", "/x", "-rpc-server", "grpcio"), "socket"),
+        (("-rpc-server", "grpcio"), "rpc-server"),
         (("-start-wait=-1s",), "start-wait"),
     ],
 )

@@ -27,7 +27,6 @@ from tidb_binlog.door.limits import Limits
 from tidb_binlog.rpc import RpcStatus
 from tidb_binlog.serving import listener
 from tidb_binlog.serving.listener import Listener
-from tidb_binlog.serving.node_config import GRPCIO
 from tidb_binlog.serving.reload import LOG_FIELDS, Reload, changes
 
 OPTIONS = options(PumpConfig)
@@ -144,11 +143,3 @@ async def test_the_next_purge_goes_by_the_new_retention(tmp_path: Path) -> None:
             await life.change(**values)
             assert life.purger.policy == life.file.retention_policy
             assert life.purger.facts().alarm_s == 5.0
-
-
-async def test_under_grpcio_the_message_size_is_named() -> None:
-    """Its server cannot change it."""
-    before = PumpConfig(rpc_server=GRPCIO)
-    found = changes(before, replace(before, message_bytes_max=1 << 20), before.restart_only())
-    assert (found.live, found.fixed) == ({}, {"message_bytes_max": "door.message-size"})
-    assert PumpConfig().restart_only() == ()

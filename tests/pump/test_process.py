@@ -17,6 +17,7 @@ import pytest
 from binlog_playground.cluster.etcd_server import EtcdServer
 from pump.index.index import Index, key_of
 from tests.common.page.support.reading import read
+from tests.fakes import grpcio_server
 from tests.pump.support import corpus
 from tests.pump.support.process import PumpClient, PumpProcess, Start
 from tests.waiting import PATIENCE_S
@@ -273,7 +274,9 @@ async def test_new_pump_tells_living_drainers_first(
         called.append(data)
         return b""
 
-    server = await rpc.serve([rpc.Service("binlog.Cistern", unary={"Notify": notify})], "127.0.0.1", 0)
+    server = await grpcio_server.serve(
+        [rpc.Service("binlog.Cistern", unary={"Notify": notify})], "127.0.0.1", 0
+    )
     registry = await connect_registry(etcd_clean)
     await registry.put(DRAINERS, drainer_entry("d1", f"127.0.0.1:{server.port}"), None)
     await registry.put(DRAINERS, NodeStatus("gone", "127.0.0.1:1", node.OFFLINE), None)
@@ -315,7 +318,7 @@ async def test_drainers_that_do_not_confirm_stop_a_new_pump_but_not_a_known_one(
     servers = []
     for name, notify in (("d1", refuse), ("d2", be_silent)):
         service = rpc.Service("binlog.Cistern", unary={"Notify": notify})
-        servers.append(await rpc.serve([service], "127.0.0.1", 0))
+        servers.append(await grpcio_server.serve([service], "127.0.0.1", 0))
         await registry.put(DRAINERS, drainer_entry(name, f"127.0.0.1:{servers[-1].port}"), None)
     new = pump("-node-id=p2", directory="new")
     new.start()

@@ -1,4 +1,4 @@
-"""etcd of the world: one store with revisions, leases and watches below the stubs of `etcd.client`.
+"""etcd of the world: one store with revisions, leases and watches below the connections of `etcd.client`.
 
 In     the messages that the client sends; Out the messages that etcd would answer
 Holds  each request is done at once or not at all, as by one leader; an answer that is lost says nothing of
@@ -11,26 +11,21 @@ Tests  tests/sim/test_etcd.py
 from __future__ import annotations
 
 import asyncio
+import functools
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
-from types import SimpleNamespace
 from typing import Any, Final
-
-import grpc
 
 from tests.sim.network import Network
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.etcd.client import messages
+from tidb_binlog.rpc import DEADLINE_EXCEEDED, NOT_FOUND, UNAVAILABLE, NoAnswer, RpcStatus
 
 HOST: Final = "etcd"
 _WAITS_S: Final = 5.0
 _revision = itemgetter(0)
-
-
-def _refusal(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
 
 
 @dataclass
@@ -182,7 +177,7 @@ class EtcdStore:
 
     def _lease(self, number: int) -> _Lease:
         if number not in self._leases:
-            raise _refusal(grpc.StatusCode.NOT_FOUND, "etcdserver: requested lease not found")
+            raise RpcStatus(NOT_FOUND, "etcdserver: requested lease not found")
         return self._leases[number]
 
     def grant(self, request: Any) -> Any:
@@ -235,66 +230,68 @@ class EtcdStore:
 
 
 class SimEndpoint:
-    """`etcd.client._Endpoint`: a channel to the store and its stubs."""
+    """`rpc.Client` of an etcd client: a connection to the store."""
 
-    def __init__(self, store: EtcdStore, address: str, credentials: Any) -> None:
+    def __init__(self, store: EtcdStore, address: str, **_: Any) -> None:
         self.address = address
-        self.credentials = credentials
         self._store = store
-        self.channel = SimpleNamespace(close=self._close)
-        self.kv = SimpleNamespace(Range=self._asks(store.range), Txn=self._asks(store.txn))
-        self.lease = SimpleNamespace(
-            LeaseGrant=self._asks(store.grant),
-            LeaseRevoke=self._asks(store.revoke),
-            LeaseKeepAlive=self._keep_alive,
-        )
-        self.watch = SimpleNamespace(Watch=self._watch)
+        self._unary: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+            "/etcdserverpb.KV/Range": (messages.RangeRequest, store.range),
+            "/etcdserverpb.KV/Txn": (messages.TxnRequest, store.txn),
+            "/etcdserverpb.Lease/LeaseGrant": (messages.LeaseGrantRequest, store.grant),
+            "/etcdserverpb.Lease/LeaseRevoke": (messages.LeaseRevokeRequest, store.revoke),
+        }
 
-    async def _close(self, grace: float | None) -> None:
+    async def close(self) -> None:
         """Nothing to end: who waits for an answer is cancelled."""
 
-    def _asks(self, answer: Callable[[Any], Any]) -> Callable[..., Awaitable[Any]]:
-        async def ask(request: Any, timeout: float = _WAITS_S) -> Any:
-            async def run() -> Any:
-                return answer(request)
+    async def unary(self, path: str, request: bytes, timeout_s: float) -> bytes:
+        kind, answer = self._unary[path]
+        return await self._ask(path, lambda: answer(kind.FromString(request)), timeout_s)
 
-            try:
-                async with asyncio.timeout(timeout):
-                    return await self._store.network.call(HOST, run)
-            except TimeoutError:
-                raise _refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
-            except Unavailable as error:
-                raise _refusal(grpc.StatusCode.UNAVAILABLE, error.message) from None
+    async def _ask(self, path: str, answer: Callable[[], Any], timeout_s: float = _WAITS_S) -> bytes:
+        async def run() -> bytes:
+            data: bytes = answer().SerializeToString()
+            return data
 
-        return ask
+        try:
+            async with asyncio.timeout(timeout_s):
+                data: bytes = await self._store.network.call(HOST, run)
+                return data
+        except TimeoutError:
+            raise NoAnswer(self.address, path, DEADLINE_EXCEEDED, "Deadline Exceeded") from None
+        except Unavailable as error:
+            raise NoAnswer(self.address, path, UNAVAILABLE, error.message) from None
 
-    def _keep_alive(self, requests: AsyncIterator[Any], timeout: float) -> _Answers:
-        async def answers() -> AsyncIterator[Any]:
-            async for request in requests:
-                yield await self._asks(self._store.keep_alive)(request, timeout)
+    async def bidi(
+        self, path: str, requests: AsyncIterator[bytes], *, metadata: object = ()
+    ) -> AsyncGenerator[bytes, None]:
+        answers = self._watched if path.endswith("/Watch") else self._kept_alive
+        async for answer in answers(path, requests):
+            yield answer
 
-        return _Answers(answers())
+    async def _kept_alive(self, path: str, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for data in requests:
+            request = messages.LeaseKeepAliveRequest.FromString(data)
+            yield await self._ask(path, functools.partial(self._store.keep_alive, request))
 
-    def _watch(self, requests: AsyncIterator[Any], metadata: Any) -> _Answers:
-        return _Answers(self._watched(requests))
-
-    async def _watched(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def _watched(self, path: str, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         store = self._store
-        request = (await anext(requests)).create_request
+        request = messages.WatchRequest.FromString(await anext(requests)).create_request
         changed = asyncio.Event()
         store.changed[changed] = None
         try:
             after = request.start_revision - 1
-            yield await self._asks(lambda _: self._begun(after))(None)
+            yield await self._ask(path, lambda: self._begun(after))
             while True:
                 if after < store.compacted:
-                    yield self._begun(after)
+                    yield self._begun(after).SerializeToString()
                 changed.clear()
                 upto = store.revision
                 for revision, events in store.changes(request, after):
                     answer = messages.WatchResponse(header=store.header(), events=events)
                     answer.header.revision = revision
-                    yield await self._asks(lambda _, answer=answer: answer)(None)
+                    yield await self._ask(path, lambda answer=answer: answer)
                 after = upto
                 if after == store.revision:
                     await changed.wait()
@@ -308,16 +305,3 @@ class SimEndpoint:
                 header=store.header(), compact_revision=store.compacted, canceled=True
             )
         return messages.WatchResponse(header=store.header(), created=True)
-
-
-class _Answers:
-    """A call with a stream of answers."""
-
-    def __init__(self, answers: AsyncIterator[Any]) -> None:
-        self._answers = answers
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self._answers
-
-    def cancel(self) -> None:
-        """Who iterates ends it."""

@@ -191,7 +191,7 @@ def install() -> None:
     )
     for module in (etcd_registry, standalone):
         module.secrets = drawn  # type: ignore[attr-defined]
-    etcd_client._Endpoint = lambda address, credentials: SimEndpoint(PORTS.store, address, credentials)  # type: ignore[misc, assignment]
+    etcd_client.Client = lambda address, **_: SimEndpoint(PORTS.store, address)  # type: ignore[misc, assignment]
     rpc.Client = lambda address, **options: SimRpc(PORTS.network, address, **options)  # type: ignore[misc, assignment]
     notify_drainers.Client = tikv.Client = rpc.Client  # type: ignore[misc]
     HttpClient.ask = _ask  # type: ignore[method-assign, assignment]

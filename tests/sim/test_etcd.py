@@ -119,7 +119,7 @@ def in_a_world(
     loop = SimLoop(random.Random(0))
     begin(loop)
     store = EtcdStore(Network(loop, lambda *_: None))
-    monkeypatch.setattr(etcd, "_Endpoint", lambda *given: SimEndpoint(store, *given))
+    monkeypatch.setattr(etcd, "Client", lambda address, **_: SimEndpoint(store, address))
 
     async def main() -> list[Any]:
         return await ask(await EtcdClient.connect("http://etcd:2379"))

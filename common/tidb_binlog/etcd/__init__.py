@@ -1,1 +1,1 @@
-"""etcd: a key-value client and the registry on top of it. Nothing else imports aetcd."""
+"""etcd: a key-value client and the registry on top of it."""

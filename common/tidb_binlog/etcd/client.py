@@ -1,8 +1,6 @@
 """Key-value client of etcd: what the registry and the standalone upstream need of it, and no more.
 
-Speaks through aetcd's generated messages and stubs on channels of its own: aetcd's client object knows
-neither TLS nor more than one endpoint, and its watcher cannot survive the end of its stream. All reads are
-linearizable. Several endpoints: one is used until it does not answer, then the next.
+All reads are linearizable. Several endpoints: one is used until it does not answer, then the next.
 
 Errors: `Unavailable` (no answer in time, no leader, out of space) says nothing about whether a write took
 place; `LeaseLost`; `Compacted` for a watch that starts too early; `Rejected` for everything that etcd will
@@ -16,20 +14,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import urllib.parse
-import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final, Self
+from contextlib import aclosing
+from typing import Final, Self, TypeVar
+
+from google.protobuf.message import Message
 
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.http_client import HttpClient
-from tidb_binlog.net.tls import Reread, TlsConfig
-
-with warnings.catch_warnings():
-    # Its messages were made by protobuf 5.27. All releases of 6 and 7 take them; 6.31 alone warns of that.
-    warnings.filterwarnings("ignore", "Protobuf gencode version", UserWarning)
-    from aetcd import rpc as messages
+from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.rpc import (
+    ABORTED,
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    NOT_FOUND,
+    OUT_OF_RANGE,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+    UNKNOWN,
+    Client,
+    NoAnswer,
+    RpcStatus,
+)
+from tidb_binlog.wire import etcd_pb2 as messages
 
 HINT: Final = "start etcd, or correct its address"
 _ADDRESS: Final = "address of PD or etcd"  # a program has no flag for it, a command pd-urls
@@ -40,32 +50,22 @@ _VERSION_BYTES_MAX: Final = 1 << 14
 OPS_MAX: Final = 128  # etcd's default limit of operations in a transaction
 REQUEST_BYTES_MAX: Final = 1536 * 1024  # etcd's default limit of a request
 
-_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    # Without it an unanswered ping of grpcio's own bandwidth probing holds ours back for a minute.
-    ("grpc.http2.ping_timeout_ms", 5_000),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-)
+_PING_S: Final = 10.0
+_KV, _LEASE, _WATCH = "/etcdserverpb.KV/", "/etcdserverpb.Lease/", "/etcdserverpb.Watch/"
 # A member that has lost the others ends the watch instead of keeping silent.
-_NEEDS_LEADER: Final = (("hasleader", "true"),)
+_NEEDS_LEADER: Final = ((b"hasleader", b"true"),)
 _RETRYABLE: Final = frozenset(
     {
-        messages.StatusCode.UNAVAILABLE,
-        messages.StatusCode.DEADLINE_EXCEEDED,
-        messages.StatusCode.CANCELLED,
-        messages.StatusCode.RESOURCE_EXHAUSTED,
-        messages.StatusCode.ABORTED,
-        messages.StatusCode.UNKNOWN,  # "context deadline exceeded", of a member that waits for others
-        messages.StatusCode.INTERNAL,  # of grpcio for a stream that was reset; etcd never says it
+        RESOURCE_EXHAUSTED,
+        ABORTED,
+        UNKNOWN,  # "context deadline exceeded", of a member that waits for others
+        INTERNAL,  # of a stream that was reset; etcd never says it
     }
 )
+
+
+_Answer = TypeVar("_Answer")
+_Message = TypeVar("_Message", bound=Message)
 
 
 class LeaseLost(Conflict):
@@ -119,7 +119,7 @@ class TxnResult:
     results: tuple[OpResult, ...]
 
 
-def mod_is(key: bytes, revision: int) -> Any:
+def mod_is(key: bytes, revision: int) -> messages.Compare:
     """Condition: the key was last changed at `revision`; 0 means it does not exist."""
     return messages.Compare(
         key=key,
@@ -129,19 +129,23 @@ def mod_is(key: bytes, revision: int) -> Any:
     )
 
 
-def put(key: bytes, value: bytes, lease: int = 0) -> Any:
+def put(key: bytes, value: bytes, lease: int = 0) -> messages.RequestOp:
     return messages.RequestOp(request_put=messages.PutRequest(key=key, value=value, lease=lease))
 
 
-def delete(key: bytes) -> Any:
+def delete(key: bytes) -> messages.RequestOp:
     return messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=key))
 
 
-def get(key: bytes) -> Any:
+def get(key: bytes) -> messages.RequestOp:
     return messages.RequestOp(request_range=messages.RangeRequest(key=key))
 
 
-def nested(compare: Sequence[Any], success: Sequence[Any], failure: Sequence[Any] = ()) -> Any:
+def nested(
+    compare: Sequence[messages.Compare],
+    success: Sequence[messages.RequestOp],
+    failure: Sequence[messages.RequestOp] = (),
+) -> messages.RequestOp:
     """A transaction inside a transaction, decided on its own."""
     request = messages.TxnRequest(compare=compare, success=success, failure=failure)
     return messages.RequestOp(request_txn=request)
@@ -179,30 +183,12 @@ def parse_endpoints(text: str) -> list[str]:
     return endpoints
 
 
-class _Endpoint:
-    """One channel and its stubs."""
-
-    def __init__(self, address: str, credentials: Any) -> None:
-        self.address = address
-        self.credentials = credentials
-        if credentials is None:
-            self.channel = messages.insecure_channel(address, options=list(_OPTIONS))
-        else:
-            self.channel = messages.secure_channel(address, credentials, options=list(_OPTIONS))
-        self.kv = messages.KVStub(self.channel)
-        self.lease = messages.LeaseStub(self.channel)
-        self.watch = messages.WatchStub(self.channel)
-
-
 class EtcdClient:
     """A connection to a cluster. Construct through `connect`; one event loop."""
 
     def __init__(self, endpoints: Sequence[str], tls: TlsConfig | None, timeout_s: float) -> None:
-        self._credentials = tls and Reread(tls, tls.channel_credentials, use="etcd", every_s=1.0)
         self._tls = tls
-        credentials = self._credentials.current() if self._credentials else None
-        self._endpoints = [_Endpoint(address, credentials) for address in endpoints]
-        self._retired: list[_Endpoint] = []
+        self._endpoints = [Client(address, tls=tls, ping_s=_PING_S) for address in endpoints]
         self._current = 0
         self._timeout_s = timeout_s
 
@@ -227,52 +213,52 @@ class EtcdClient:
 
     async def close(self) -> None:
         """End all requests and connections. Idempotent."""
-        for endpoint in (*self._endpoints, *self._retired):
-            await endpoint.channel.close(None)
-        self._retired.clear()
+        for endpoint in self._endpoints:
+            await endpoint.close()
 
-    def _error(self, endpoint: _Endpoint, error: messages.AioRpcError) -> BinlogError:
-        code, details = error.code(), error.details() or error.code().name
-        if code in _RETRYABLE:
-            self._renew(endpoint)
-            if self._endpoints[self._current].address == endpoint.address:
+    def _error(self, endpoint: Client, error: NoAnswer | RpcStatus) -> BinlogError:
+        code, text = error.code, error.text if isinstance(error, NoAnswer) else error.message
+        if isinstance(error, NoAnswer) or code in _RETRYABLE:
+            if self._endpoints[self._current] is endpoint:
                 self._current = (self._current + 1) % len(self._endpoints)
             where = self.addresses
-            if code is messages.StatusCode.UNAVAILABLE and "etcdserver" not in details:
+            if code == UNAVAILABLE and "etcdserver" not in text:
                 return Unavailable(f"etcd at {where} cannot be reached", hint=HINT)
-            return Unavailable(f"etcd at {where} does not answer: {details}", hint=HINT)
-        if code is messages.StatusCode.NOT_FOUND and "lease" in details:
+            return Unavailable(f"etcd at {where} does not answer: {text}", hint=HINT)
+        if code == NOT_FOUND and "lease" in text:
             return LeaseLost("the lease is gone")
-        if code is messages.StatusCode.OUT_OF_RANGE:
-            return Compacted(f"etcd at {endpoint.address}: {details}")
-        if code is messages.StatusCode.UNIMPLEMENTED:
+        if code == OUT_OF_RANGE:
+            return Compacted(f"etcd at {endpoint.address}: {text}")
+        if code == UNIMPLEMENTED:
             return Rejected(
-                f"what listens on {endpoint.address} is not etcd: {details}", hint="give the address of etcd"
+                f"what listens on {endpoint.address} is not etcd: {text}", hint="give the address of etcd"
             )
-        return Rejected(f"etcd at {endpoint.address} refused: {details}")
+        return Rejected(f"etcd at {endpoint.address} refused: {text}")
 
-    def _renew(self, endpoint: _Endpoint) -> None:
-        """A connection that failed is made anew with the certificates that are in force now."""
-        credentials = self._credentials.current() if self._credentials else None
-        if credentials is not endpoint.credentials and endpoint in self._endpoints:
-            self._endpoints[self._endpoints.index(endpoint)] = _Endpoint(endpoint.address, credentials)
-            self._retired.append(endpoint)
-
-    async def _call(self, call: Callable[[_Endpoint], Awaitable[Any]]) -> Any:
+    async def _call(self, call: Callable[[Client], Awaitable[_Answer]]) -> _Answer:
         endpoint = self._endpoints[self._current]
         try:
             return await call(endpoint)
-        except messages.AioRpcError as error:
+        except (NoAnswer, RpcStatus) as error:
             raise self._error(endpoint, error) from None
-        except messages.BaseError as error:
-            raise Unavailable(f"the connection to etcd at {self.addresses} is closed: {error}") from None
 
-    async def _read(self, call: Callable[[_Endpoint], Awaitable[Any]]) -> Any:
+    async def _read(self, call: Callable[[Client], Awaitable[_Answer]]) -> _Answer:
         """Like `_call`, on every endpoint in turn: reading twice does no harm."""
         for _ in range(len(self._endpoints) - 1):
             with contextlib.suppress(Unavailable):
                 return await self._call(call)
         return await self._call(call)
+
+    def _ask(
+        self, path: str, request: Message, answer: type[_Message], timeout_s: float | None = None
+    ) -> Callable[[Client], Awaitable[_Message]]:
+        """One request of `etcdserverpb`, for the endpoint that is to have it."""
+        data = request.SerializeToString()
+
+        async def ask(endpoint: Client) -> _Message:
+            return answer.FromString(await endpoint.unary(path, data, timeout_s or self._timeout_s))
+
+        return ask
 
     async def clocks(self, timeout_s: float) -> list[float | None]:
         """What time it is at each endpoint, seconds since 1970, cut to whole ones; None for one that does not
@@ -289,21 +275,21 @@ class EtcdClient:
 
     async def get(self, key: bytes) -> KeyValue | None:
         request = messages.RangeRequest(key=key)
-        response = await self._read(lambda endpoint: endpoint.kv.Range(request, timeout=self._timeout_s))
+        response = await self._read(self._ask(f"{_KV}Range", request, messages.RangeResponse))
         return _key_value(response.kvs[0]) if response.kvs else None
 
     async def range(self, prefix: bytes, first: bytes = b"", limit: int = 0) -> tuple[int, list[KeyValue]]:
         """The store's revision and all pairs under a prefix, ascending; those from the key `first` on, the
         first `limit` of them if it is not 0."""
         request = messages.RangeRequest(key=max(prefix, first), range_end=prefix_end(prefix), limit=limit)
-        response = await self._read(lambda endpoint: endpoint.kv.Range(request, timeout=self._timeout_s))
+        response = await self._read(self._ask(f"{_KV}Range", request, messages.RangeResponse))
         return response.header.revision, [_key_value(pair) for pair in response.kvs]
 
     async def txn(
         self,
-        compare: Sequence[Any],
-        success: Sequence[Any],
-        failure: Sequence[Any] = (),
+        compare: Sequence[messages.Compare],
+        success: Sequence[messages.RequestOp],
+        failure: Sequence[messages.RequestOp] = (),
         *,
         timeout_s: float | None = None,
     ) -> TxnResult:
@@ -311,15 +297,13 @@ class EtcdClient:
         request = messages.TxnRequest(compare=compare, success=success, failure=failure)
         if (size := request.ByteSize()) > REQUEST_BYTES_MAX:
             raise Rejected(f"a request of {size} bytes is larger than etcd's limit of {REQUEST_BYTES_MAX}")
-        deadline_s = timeout_s or self._timeout_s
-        return _txn_result(await self._call(lambda endpoint: endpoint.kv.Txn(request, timeout=deadline_s)))
+        ask = self._ask(f"{_KV}Txn", request, messages.TxnResponse, timeout_s)
+        return _txn_result(await self._call(ask))
 
-    async def read(self, ops: Sequence[Any]) -> TxnResult:
+    async def read(self, ops: Sequence[messages.RequestOp]) -> TxnResult:
         """Several ranges at one revision."""
         request = messages.TxnRequest(success=ops)
-        return _txn_result(
-            await self._read(lambda endpoint: endpoint.kv.Txn(request, timeout=self._timeout_s))
-        )
+        return _txn_result(await self._read(self._ask(f"{_KV}Txn", request, messages.TxnResponse)))
 
     async def put(self, key: bytes, value: bytes, lease: int = 0) -> int:
         """Write without a condition; returns the revision."""
@@ -328,28 +312,29 @@ class EtcdClient:
     async def grant(self, ttl_s: int, timeout_s: float | None = None) -> Lease:
         """A new lease; it ends `ttl_s` seconds after the last `keep_alive`."""
         request = messages.LeaseGrantRequest(TTL=ttl_s)
-        deadline_s = timeout_s or self._timeout_s
-        response = await self._call(lambda endpoint: endpoint.lease.LeaseGrant(request, timeout=deadline_s))
+        ask = self._ask(f"{_LEASE}LeaseGrant", request, messages.LeaseGrantResponse, timeout_s)
+        response = await self._call(ask)
         return Lease(int(response.ID), int(response.header.raft_term))
 
     async def keep_alive(self, lease: int, timeout_s: float | None = None) -> int:
         """Extend a lease once; returns etcd's term of office. Raises `LeaseLost`."""
         deadline_s = timeout_s or self._timeout_s
 
-        async def requests() -> AsyncIterator[Any]:
-            yield messages.LeaseKeepAliveRequest(ID=lease)
+        async def requests() -> AsyncIterator[bytes]:
+            yield messages.LeaseKeepAliveRequest(ID=lease).SerializeToString()
 
-        async def extend(endpoint: _Endpoint) -> tuple[int, int]:
-            call = endpoint.lease.LeaseKeepAlive(requests(), timeout=deadline_s)
+        async def extend(endpoint: Client) -> tuple[int, int]:
+            path = f"{_LEASE}LeaseKeepAlive"
             try:
-                async for response in call:
-                    return int(response.TTL), int(response.header.raft_term)
-                return 0, 0
-            finally:
-                call.cancel()
+                async with asyncio.timeout(deadline_s), aclosing(endpoint.bidi(path, requests())) as answers:
+                    async for answer in answers:
+                        response = messages.LeaseKeepAliveResponse.FromString(answer)
+                        return response.TTL, response.header.raft_term
+                    return 0, 0
+            except TimeoutError:
+                raise NoAnswer(endpoint.address, path, DEADLINE_EXCEEDED, "Deadline Exceeded") from None
 
-        answer: tuple[int, int] = await self._call(extend)
-        ttl_s, term = answer
+        ttl_s, term = await self._call(extend)
         if ttl_s <= 0:
             raise LeaseLost("the lease is gone")
         return term
@@ -358,7 +343,7 @@ class EtcdClient:
         """End a lease now; its keys vanish. A lease that is gone already is fine."""
         request = messages.LeaseRevokeRequest(ID=lease)
         with contextlib.suppress(LeaseLost):
-            await self._call(lambda endpoint: endpoint.lease.LeaseRevoke(request, timeout=self._timeout_s))
+            await self._call(self._ask(f"{_LEASE}LeaseRevoke", request, messages.LeaseRevokeResponse))
 
     async def watch(
         self, prefix: bytes, start_revision: int
@@ -368,46 +353,42 @@ class EtcdClient:
         Ends only by an error: `Unavailable`, `Compacted`.
         """
         endpoint = self._endpoints[self._current]
-        never = asyncio.Event()
+        create = messages.WatchCreateRequest(
+            key=prefix, range_end=prefix_end(prefix), start_revision=start_revision
+        )
 
-        async def requests() -> AsyncIterator[Any]:
-            yield messages.WatchRequest(
-                create_request=messages.WatchCreateRequest(
-                    key=prefix, range_end=prefix_end(prefix), start_revision=start_revision
-                )
-            )
-            await never.wait()  # etcd ends the watch when the requests end
+        async def requests() -> AsyncIterator[bytes]:
+            yield messages.WatchRequest(create_request=create).SerializeToString()
+            await asyncio.Event().wait()  # etcd ends the watch when the requests end
 
+        watching = endpoint.bidi(f"{_WATCH}Watch", requests(), metadata=_NEEDS_LEADER)
         try:
-            call = endpoint.watch.Watch(requests(), metadata=_NEEDS_LEADER)
-        except messages.BaseError as error:
-            raise Unavailable(f"the connection to etcd at {self.addresses} is closed: {error}") from None
-        try:
-            async for response in call:
-                if response.compact_revision:
-                    raise Compacted(f"etcd has compacted up to revision {response.compact_revision}")
-                if response.canceled:
-                    raise Unavailable(f"etcd at {endpoint.address} ended a watch: {response.cancel_reason}")
-                yield response.header.revision, [_change(event) for event in response.events]
+            async with aclosing(watching) as answers:
+                async for answer in answers:
+                    response = messages.WatchResponse.FromString(answer)
+                    if response.compact_revision:
+                        raise Compacted(f"etcd has compacted up to revision {response.compact_revision}")
+                    if response.canceled:
+                        raise Unavailable(
+                            f"etcd at {endpoint.address} ended a watch: {response.cancel_reason}"
+                        )
+                    yield response.header.revision, [_change(event) for event in response.events]
             raise Unavailable(f"etcd at {endpoint.address} ended a watch", hint=HINT)
-        except messages.AioRpcError as error:
+        except (NoAnswer, RpcStatus) as error:
             raise self._error(endpoint, error) from None
-        finally:
-            never.set()
-            call.cancel()
 
 
-def _key_value(pair: Any) -> KeyValue:
+def _key_value(pair: messages.KeyValue) -> KeyValue:
     return KeyValue(pair.key, pair.value, pair.mod_revision, pair.create_revision)
 
 
-def _change(event: Any) -> KeyValue | Deleted:
+def _change(event: messages.Event) -> KeyValue | Deleted:
     if event.type == messages.Event.DELETE:
         return Deleted(event.kv.key, event.kv.mod_revision)
     return _key_value(event.kv)
 
 
-def _txn_result(response: Any, revision: int = 0) -> TxnResult:
+def _txn_result(response: messages.TxnResponse, revision: int = 0) -> TxnResult:
     # Nested responses carry no header of their own.
     revision = response.header.revision or revision
     results: list[OpResult] = []

@@ -51,6 +51,8 @@ STATIC: tuple[tuple[bytes, bytes], ...] = (
     ),
 )
 _LAST_STATIC = 61
+NEWEST = _LAST_STATIC + 1
+"""Index of the entry that was inserted last (H2.3.3)."""
 _NAME_INDEX = {name: index for index, (name, _) in reversed(list(enumerate(STATIC, 1)))}
 
 

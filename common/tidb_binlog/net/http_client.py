@@ -37,10 +37,6 @@ class Page:
     date_s: float | None
 
 
-class NotHttp(Unavailable):
-    """A server listens, and does not speak HTTP."""
-
-
 class SystemAuthorities:
     """TLS with servers that the authorities of this host vouch for."""
 
@@ -99,7 +95,7 @@ class HttpClient:
         writer.transport.abort()
 
     async def get(self, address: str, path: str, *, body: bytes | None = None) -> Page:
-        """GET (with a body: POST) at host:port. Raises `Unavailable`; of it `NotHttp`."""
+        """GET (with a body: POST) at host:port. Raises `Unavailable`."""
         try:
             return await self.ask("GET" if body is None else "POST", address, path, body)
         except ConfigError as error:
@@ -113,7 +109,7 @@ class HttpClient:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Page:
-        """One request at host:port. Raises `Unavailable`, of it `NotHttp`; `ConfigError` for TLS files."""
+        """One request at host:port. Raises `Unavailable`; `ConfigError` for TLS files."""
         host, port = _split(address)
         tls: dict[str, Any] = {}
         if self._tls:
@@ -132,7 +128,7 @@ class HttpClient:
         except ssl.SSLError as error:
             raise Unavailable(f"TLS with {address} fails: {_tls_words(error)}") from None
         except ConnectionResetError:
-            raise NotHttp(f"{address} breaks the connection off") from None
+            raise Unavailable(f"{address} breaks the connection off") from None
         except OSError as error:
             raise Unavailable(_why_not(error, self._timeout_s)) from None
         if len(data) > self._bytes_max:
@@ -201,7 +197,7 @@ class _Received:
 
 def _page(address: str, data: bytes, began_s: float, ended_s: float) -> Page:
     if not data:
-        raise NotHttp(
+        raise Unavailable(
             f"{address} takes a connection and says nothing; does it speak TLS, or the other way round?"
         )
     response = http.client.HTTPResponse(cast(socket.socket, _Received(data)))
@@ -209,7 +205,7 @@ def _page(address: str, data: bytes, began_s: float, ended_s: float) -> Page:
         response.begin()
         body = response.read()
     except (http.client.HTTPException, OSError, ValueError):
-        raise NotHttp(f"{address} does not speak HTTP") from None
+        raise Unavailable(f"{address} does not speak HTTP") from None
     return Page(response.status, body, began_s, ended_s, _date_s(response.getheader("Date")))
 
 

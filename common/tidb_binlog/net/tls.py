@@ -3,7 +3,7 @@
 A certificate authority means mutual TLS: servers ask clients for a certificate of that authority, clients
 check the server's. Without one there is no TLS at all, as the Go nodes have it.
 
-In: paths of PEM files and the names that may call (`cert-allowed-cn`). Out: contexts and credentials.
+In: paths of PEM files and the names that may call (`cert-allowed-cn`). Out: contexts.
 Why: certificates live for days, nodes for months; a new one must serve the next handshake without a restart.
 Never: a handshake with half-written files (the last usable ones stay), a connection cut by a rotation.
 """
@@ -16,8 +16,6 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
-
-import grpc
 
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import ConfigError
@@ -40,7 +38,7 @@ class TlsConfig:
     """Paths of PEM files: the authority, our certificate and our private key; and who may call us.
 
     `allowed_cn` is for listeners, and for servers that are no nodes (`ClientTls`). A node that we call is
-    known by the name in its certificate, so those channels do not check the list (Go nodes do, and need PD
+    known by the name in its certificate, so clients do not check the list (Go nodes do, and need PD
     and Drainer to carry a listed CN).
     """
 
@@ -74,32 +72,8 @@ class TlsConfig:
         """For listeners that shake hands by themselves. Raises `ConfigError`."""
         return ServerTls(self, clock=clock)
 
-    def server_credentials(self, *, clock: Clock | None = None) -> grpc.ServerCredentials:
-        """Credentials of grpcio's listener; clients must show a certificate. Raises `ConfigError`.
-
-        Every handshake asks for the current files. `allowed_cn` is not checked here.
-        """
-        files = Reread(self, self._server_configuration, use="grpcio listener", clock=clock)
-        latest = first = files.current()
-
-        def fetch() -> Any:
-            # None: no change. grpcio holds a lock around this and its taking over of the answer.
-            nonlocal latest
-            given, latest = latest, files.current()
-            return None if latest is given else latest
-
-        return grpc.dynamic_ssl_server_credentials(first, fetch, require_client_authentication=True)
-
-    def channel_credentials(self) -> grpc.ChannelCredentials:
-        """Credentials of a client, from the files as they are now. Raises `ConfigError`."""
-        authority = _read(self.ca, "ssl-ca")
-        key = _read(self.key, "ssl-key") if self.key else None
-        chain = _read(self.cert, "ssl-cert") if self.cert else None
-        self.client_context()
-        return grpc.ssl_channel_credentials(authority, key, chain)
-
     def server_context(self) -> ssl.SSLContext:
-        """For listeners that are not gRPC; clients must show a certificate. Raises `ConfigError`."""
+        """For listeners; clients must show a certificate. Raises `ConfigError`."""
         self._require_certificate()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
@@ -108,7 +82,7 @@ class TlsConfig:
         return context
 
     def client_context(self) -> ssl.SSLContext:
-        """For clients that are not gRPC. Raises `ConfigError` when the files are unusable."""
+        """For clients. Raises `ConfigError` when the files are unusable."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._load(context)
         return context
@@ -116,13 +90,6 @@ class TlsConfig:
     def marks(self) -> tuple[_Mark, ...]:
         """What shows a changed file without reading it."""
         return tuple(_mark(path) for path in (self.ca, self.cert, self.key) if path)
-
-    def _server_configuration(self) -> Any:
-        self._require_certificate()
-        pair = (_read(self.key, "ssl-key"), _read(self.cert, "ssl-cert"))
-        authority = _read(self.ca, "ssl-ca")
-        self.client_context()
-        return grpc.ssl_server_certificate_configuration([pair], root_certificates=authority)
 
     def _require_certificate(self) -> None:
         if not self.cert:

@@ -1,18 +1,20 @@
-"""gRPC: services as plain functions, a client on grpcio's channels, and grpcio's server."""
+"""gRPC: services as plain functions, and a client."""
 
 from __future__ import annotations
 
 from tidb_binlog.rpc.caller import Caller, caller
 from tidb_binlog.rpc.client import Client
-from tidb_binlog.rpc.grpcio_server import Server, serve
 from tidb_binlog.rpc.service import (
+    ABORTED,
     CANCELLED,
     DATA_LOSS,
     DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
     INTERNAL,
     INVALID_ARGUMENT,
+    NOT_FOUND,
     OK,
+    OUT_OF_RANGE,
     RECEIVE_BYTES_MAX,
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
@@ -20,6 +22,7 @@ from tidb_binlog.rpc.service import (
     UNKNOWN,
     BidiStream,
     ClientStream,
+    NoAnswer,
     RpcStatus,
     ServerStream,
     Service,
@@ -30,13 +33,16 @@ from tidb_binlog.rpc.service import (
 )
 
 __all__ = [
+    "ABORTED",
     "CANCELLED",
     "DATA_LOSS",
     "DEADLINE_EXCEEDED",
     "FAILED_PRECONDITION",
     "INTERNAL",
     "INVALID_ARGUMENT",
+    "NOT_FOUND",
     "OK",
+    "OUT_OF_RANGE",
     "RECEIVE_BYTES_MAX",
     "RESOURCE_EXHAUSTED",
     "UNAVAILABLE",
@@ -46,14 +52,13 @@ __all__ = [
     "Caller",
     "Client",
     "ClientStream",
+    "NoAnswer",
     "RpcStatus",
-    "Server",
     "ServerStream",
     "Service",
     "Take",
     "TakenCalls",
     "Unary",
     "caller",
-    "serve",
     "status_of",
 ]

@@ -1,77 +1,259 @@
-"""Client: calls to one peer over grpcio channels, one at a time but after a change of the TLS files."""
+"""Client: calls to one peer over one connection, a new one where that is gone or the TLS files changed.
+
+Drives  `Connection`s: octets from and to a socket, deadlines, pings, who waits for room
+Holds   a call that the peer has certainly not begun is made once more; every other one ends by what became of
+        it. A peer that vanished without a word is given up by a ping, or by a call that heard nothing
+Why     no thread: what a node does at rest is what it is asked. And TLS without ALPN, which Go nodes have
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, Final
-
-import grpc
-import grpc.aio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Final, cast
 
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, ConfigError, Unavailable
 from tidb_binlog.net.port import split_address
 from tidb_binlog.net.tls import Reread, TlsConfig
-from tidb_binlog.rpc.service import CANCELLED, DEADLINE_EXCEEDED, NOT_SENT, UNAVAILABLE, RpcStatus
-from tidb_binlog.rpc.tunnel import Tunnel, client_contexts, selects_alpn
+from tidb_binlog.rpc.call_headers import Fields
+from tidb_binlog.rpc.connection import PING_FRAME, Call, Connection
+from tidb_binlog.rpc.message_framing import deflate
+from tidb_binlog.rpc.service import (
+    CANCELLED,
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    OK,
+    UNAVAILABLE,
+    NoAnswer,
+    RpcStatus,
+)
 
 TLS_FILES_CHECKED_S: Final = 1.0
+CONNECT_S: Final = 5.0
 # Go servers of old answer pings closer than 5 minutes, or without a call, with GOAWAY.
 _PING_S: Final = 310.0
 _PONG_S: Final = 20.0
 _QUICK_PONG_S: Final = 3.0
-_NOWHERE: Final = "127.0.0.1:0"
+_AGAIN_S, _AGAIN_MAX_S = 0.1, 1.0  # after a connection that failed
+_SILENT_S: Final = 1.0
+_GOODBYE_S: Final = 0.5  # a peer on the next continent answers within it
+_TRIES: Final = 3
+_BURST_BYTES: Final = 1 << 18
+_QUEUED_BYTES: Final = 1 << 16  # a stream's requests are read ahead of the peer so far
+_BACKLOG_BYTES_MAX: Final = 16 << 20
+_EXCEEDED: Final = "Deadline Exceeded"
 _SOCKET: Final = "unix:"
 _RETRYABLE: Final = frozenset({CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE})
-_CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-)
+
+End = tuple[int, str, bool]  # code, text, whether the peer may have begun
 
 
-class _Channel:
-    """One grpcio channel, its stubs and how many calls run on it."""
+class Link(asyncio.Protocol):
+    """One connection of a client and its socket. `retired`: no further calls, and it ends with its last."""
 
-    __slots__ = ("credentials", "grpcio", "running", "unary")
+    def __init__(self, authority: str, context: ssl.SSLContext | None, ping_s: float | None) -> None:
+        self.connection = Connection(authority, secure=context is not None)
+        self.context = context
+        self.retired = False
+        self.waiting: deque[asyncio.Future[None]] = deque()  # for room
+        self._loop = asyncio.get_running_loop()
+        self.lost = self._loop.create_future()
+        self.heard_s = self._loop.time()
+        self._ping_s, self._pong_s = ping_s or _PING_S, _QUICK_PONG_S if ping_s else _PONG_S
+        self._pinged_s = 0.0  # 0: nothing is waited for
+        self._is_doubted = False  # the answer is late
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
+        self._is_paused = False
+        self._transport: asyncio.Transport
 
-    def __init__(
+    # -- the socket ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_s = self._loop.time()
+        self.connection.receive(data)
+        self._flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self.end(f"the connection is lost: {error or 'the peer closed it'}")
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._flush()
+
+    def end(self, fault: str) -> None:
+        """End all calls, and the connection when its socket has sent what it has. Idempotent."""
+        self.connection.lose(fault)
+        for handle in (self._timer, self._soon):
+            if handle is not None:
+                handle.cancel()
+        self._timer = None
+        self._flush()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def flush_soon(self) -> None:
+        """Send what calls of this turn of the loop have to say, in one piece."""
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._soon = None
+        connection, out = self.connection, self.connection.out
+        if not self.lost.done():
+            self._send(connection, out)
+        room = connection.streams_max - len(connection.calls) if connection.takes_calls else len(self.waiting)
+        for _ in range(min(room, len(self.waiting))):
+            if not (waiter := self.waiting.popleft()).done():
+                waiter.set_result(None)
+
+    def _send(self, connection: Connection, out: list[bytes | memoryview]) -> None:
+        while not self._is_paused and (out or connection.can_produce):
+            connection.produce(_BURST_BYTES)
+            self._write(out)
+        if out and connection.fault:
+            self._write(out)
+        if self._transport.get_write_buffer_size() > _BACKLOG_BYTES_MAX:
+            connection.lose("the peer asks for answers that it does not read")
+            self.abort()
+        elif connection.fault or (not connection.calls and (self.retired or connection.leaves)):
+            self._transport.close()
+
+    def _write(self, out: list[bytes | memoryview]) -> None:
+        if out and not self._transport.is_closing():
+            self._transport.write(b"".join(out))
+        out.clear()
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    def begin(
         self,
-        target: str,
-        credentials: grpc.ChannelCredentials | None,
-        ping_s: float | None,
-        authority: str = "",
+        reply: _Reply,
+        path: str,
+        timeout_s: float | None,
+        gzip: bool = False,
+        more: Fields = (),
     ) -> None:
-        options = [*_CHANNEL_OPTIONS, *([("grpc.default_authority", authority)] if authority else [])]
-        options.append(("grpc.keepalive_time_ms", round((ping_s or _PING_S) * 1000)))
-        options.append(("grpc.keepalive_timeout_ms", round((_QUICK_PONG_S if ping_s else _PONG_S) * 1000)))
-        if ping_s:
-            # Without it an unanswered ping of grpcio's own bandwidth probing holds ours back for a minute.
-            options.append(("grpc.http2.ping_timeout_ms", round(_QUICK_PONG_S * 1000)))
-        # The published stubs demand serializers; without any, bytes pass as they are.
-        self.grpcio: Any
-        if credentials is None:
-            self.grpcio = grpc.aio.insecure_channel(target, options=options)
-        else:
-            self.grpcio = grpc.aio.secure_channel(target, credentials, options=options)
-        self.credentials = credentials
-        self.unary: dict[str, Any] = {}
-        self.running = 0
+        reply.link, reply.call = self, self.connection.begin(reply, path, timeout_s, gzip, more)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._ping_s, self._look)
+        self.flush_soon()
+
+    async def room(self) -> None:
+        """Until there may be room for a call, or none is taken any more."""
+        waiter = self._loop.create_future()
+        self.waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self.flush_soon()  # the next one's turn
+            raise
+
+    def _look(self) -> None:
+        """Whether the peer is there still: asked where nothing was heard while calls run."""
+        self._timer = None
+        now_s = self._loop.time()
+        if self._pinged_s and self.heard_s < self._pinged_s:
+            if self._is_doubted:
+                self.connection.lose(f"no answer to a ping within {self._pong_s:g} s")
+                self.abort()
+                return
+            self._is_doubted = True  # what has come while this process stood still is read first
+            self._timer = self._loop.call_later(self._pong_s / 10, self._look)
+            return
+        self._pinged_s, self._is_doubted = 0.0, False
+        if not self.connection.calls:
+            return
+        wait_s = self.heard_s + self._ping_s - now_s
+        if wait_s <= 0:
+            self.connection.out.append(PING_FRAME)
+            self._pinged_s, wait_s = now_s, self._pong_s
+            self.flush_soon()
+        self._timer = self._loop.call_later(wait_s, self._look)
+
+    def gives_up(self, since_s: float) -> None:
+        """A call's time is up; if nothing at all was heard meanwhile, further ones do not go there."""
+        if self._loop.time() - max(self.heard_s, since_s) >= _SILENT_S:
+            self.retired = True
+
+
+class _Reply:
+    """What comes of one call: its messages and its end."""
+
+    __slots__ = ("_loop", "_room", "_wake", "call", "end", "link", "messages")
+
+    link: Link
+    call: Call
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake: asyncio.Future[None] | None = None  # of the reader
+        self._room: asyncio.Future[None] | None = None  # of the writer
+        self.messages: deque[tuple[bytes, int]] = deque()
+        self.end: End | None = None
+
+    def on_message(self, message: bytes, size: int) -> None:
+        self.messages.append((message, size))
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def on_sent(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def on_end(self, code: int, text: str, is_processed: bool) -> None:
+        if self.end is None:
+            self.end = (code, text, is_processed)
+        for waiter in (self._wake, self._room):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    async def news(self) -> None:
+        """Until a message or the end has come."""
+        self._wake = self._loop.create_future()
+        await self._wake
+
+    async def sent(self) -> None:
+        """Until nothing is queued, or the end has come."""
+        self._room = self._loop.create_future()
+        await self._room
+
+    def take(self) -> bytes:
+        message, size = self.messages.popleft()
+        self.link.connection.taken(self.call, size)
+        if self.link.connection.out:
+            self.link.flush_soon()
+        return message
+
+    def expire(self) -> None:
+        self.give_up()
+        self.on_end(DEADLINE_EXCEEDED, _EXCEEDED, True)
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more."""
+        if self.link.connection.cancel(self.call):
+            self.link.flush_soon()
 
 
 class Client:
     """Calls to one peer. Connects when first used; reconnects by itself.
 
-    When the TLS files change, calls that start from then on use a new channel; the old one goes when its
+    When the TLS files change, calls that start from then on use a new connection; the old one goes when its
     last call ends, so a running stream is not cut. The peer is known by the name in its certificate:
-    `TlsConfig.allowed_cn` is for listeners and is not checked here. A peer that selects no ALPN protocol
-    (Go nodes select none) is reached through a `Tunnel`.
+    `TlsConfig.allowed_cn` is for listeners and is not checked here.
     """
 
     def __init__(
@@ -92,49 +274,63 @@ class Client:
         """
         self.address = address
         self._unusable = ""
+        self._target = ("", 0)
         try:
             if not address.startswith(_SOCKET):
-                split_address("address", address)
+                self._target = split_address("address", address)
         except ConfigError as error:
             self._unusable = error.message
-            address = _NOWHERE
         self._ping_s = ping_s
-        self._files: Reread[grpc.ChannelCredentials] | None = None
         self._contexts: Reread[ssl.SSLContext] | None = None
-        self._tunnel: Tunnel | None = None
-        self._looked = False  # whether the peer selects ALPN is known
-        self._looking = asyncio.Lock()
         if tls is not None:
-            self._files = Reread(
-                tls,
-                tls.channel_credentials,
-                use=f"channel to {address}",
-                every_s=TLS_FILES_CHECKED_S,
-                clock=clock,
+
+            def build() -> ssl.SSLContext:
+                context = tls.client_context()
+                context.set_alpn_protocols(["h2"])  # offered; who selects none is spoken to as well
+                return context
+
+            self._contexts = Reread(
+                tls, build, use=f"client of {address}", every_s=TLS_FILES_CHECKED_S, clock=clock
             )
-            self._contexts = client_contexts(tls, address)
-        self._channel = _Channel(address, self._files.current() if self._files else None, ping_s)
-        self._old: set[_Channel] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._link: Link | None = None
+        self._links: set[Link] = set()  # all whose sockets are open
+        self._connecting: asyncio.Task[None] | None = None
+        self._fault = ""  # of the last try to connect
+        self._again_s, self._pause_s = 0.0, _AGAIN_S
+        self._tried_with: ssl.SSLContext | None = None
+        self._is_closed = False
+        self._closed = f"the connection to {address} is closed"
 
     async def unary(self, method_path: str, request: bytes, timeout_s: float) -> bytes:
         """One call to `/service/Method`. Raises `Unavailable`, `RpcStatus`."""
-        channel = await self._ready()
-        call = channel.unary.get(method_path)
-        if call is None:
-            call = channel.unary[method_path] = channel.grpcio.unary_unary(_path(method_path))
-        channel.running += 1
-        try:
-            reply: bytes = await call(request, timeout=timeout_s)
-        except grpc.aio.AioRpcError as error:
-            raise self._translate(error, method_path) from None
-        except grpc.aio.UsageError as error:
-            raise Unavailable(f"connection to {self.address} is closed: {error}") from None
-        except asyncio.CancelledError:
-            raise self._ended_here(method_path) from None
-        finally:
-            self._release(channel)
-        return reply
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        end_s, path = began_s + timeout_s, _path(method_path)
+        for _ in range(_TRIES):
+            link = self._usable() or await self._ready(path, end_s)
+            reply = _Reply()
+            link.begin(reply, path, end_s - loop.time())
+            link.connection.send(reply.call, request)
+            link.connection.end_requests(reply.call)
+            timer = loop.call_at(end_s, reply.expire)
+            try:
+                while reply.end is None:
+                    await reply.news()
+            except asyncio.CancelledError:
+                reply.give_up()
+                raise
+            finally:
+                timer.cancel()
+            code, text, is_processed = reply.end
+            if code == DEADLINE_EXCEEDED:
+                link.gives_up(began_s)
+            if is_processed:
+                break
+        if code != OK:
+            raise self._error(path, code, text)
+        if len(reply.messages) != 1:
+            raise RpcStatus(INTERNAL, f"{self.address} answered {path} with {len(reply.messages)} messages")
+        return reply.messages[0][0]
 
     async def server_stream(
         self, path: str, request: bytes, *, gzip: bool = False
@@ -144,33 +340,36 @@ class Client:
         `gzip`: of gRPC, which servers answer in kind. What comes out of a message has no limit then: it is
         for peers that are trusted, as any stream of theirs is.
         """
-        packing = grpc.Compression.Gzip if gzip else None
-
-        def start(grpcio: Any) -> Any:
-            return grpcio.unary_stream(_path(path))(request, compression=packing)
-
-        async for reply in self._stream(path, start):
-            yield reply
-
-    async def bidi(self, path: str, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        """Both directions at once; `requests` is read as the peer takes it. Raises as `server_stream`."""
-        writer: asyncio.Task[None] | None = None
-
-        def start(grpcio: Any) -> Any:
-            nonlocal writer
-            call = grpcio.stream_stream(_path(path))()
-            writer = asyncio.get_running_loop().create_task(_write_all(call, requests), name=f"send {path}")
-            return call
-
+        path, reply = _path(path), _Reply()
+        link = await self._ready(path)
+        link.begin(reply, path, None, gzip)
+        link.connection.send(reply.call, deflate(request) if gzip else request, int(gzip))
+        link.connection.end_requests(reply.call)
         try:
-            async for reply in self._stream(path, start):
-                yield reply
+            async for message in self._messages(path, reply):
+                yield message
+        finally:
+            reply.give_up()
+
+    async def bidi(
+        self, path: str, requests: AsyncIterator[bytes], *, metadata: Fields = ()
+    ) -> AsyncGenerator[bytes, None]:
+        """Both directions at once; `requests` is read as the peer takes it. Raises as `server_stream`."""
+        path, reply = _path(path), _Reply()
+        writer: asyncio.Task[None] | None = None
+        try:
+            link = await self._ready(path)
+            link.begin(reply, path, None, more=metadata)
+            writer = asyncio.get_running_loop().create_task(_write_all(reply, requests), name=f"send {path}")
+            async for message in self._messages(path, reply):
+                yield message
         except Unavailable:
             if writer is not None and writer.done() and not writer.cancelled():
                 writer.result()  # it may be an error of `requests` that ended the call
             raise
         finally:
             if writer is not None:
+                reply.give_up()
                 writer.cancel()
                 await asyncio.wait({writer})
                 if not writer.cancelled():
@@ -179,122 +378,165 @@ class Client:
             if close is not None:
                 await close()
 
-    async def _stream(self, path: str, start: Callable[[Any], Any]) -> AsyncIterator[bytes]:
-        channel = await self._ready()
-        channel.running += 1
-        call: Any = None
-        try:
-            call = start(channel.grpcio)
-            async for reply in call:
-                yield reply
-        except grpc.aio.UsageError as error:
-            raise Unavailable(f"connection to {self.address} is closed: {error}") from None
-        except grpc.aio.AioRpcError as error:
-            raise self._translate(error, path) from None
-        except asyncio.CancelledError:
-            raise self._ended_here(path) from None
-        finally:
-            if call is not None:
-                call.cancel()
-            self._release(channel)
+    async def _messages(self, path: str, reply: _Reply) -> AsyncIterator[bytes]:
+        while True:
+            while reply.messages:
+                yield reply.take()
+            if reply.end is None:
+                await reply.news()
+            elif not reply.messages:
+                break
+        code, text, _ = reply.end
+        if code != OK:
+            raise self._error(path, code, text)
 
-    async def _ready(self) -> _Channel:
-        """The channel for a call that begins now. Raises `Unavailable` for an address that is none."""
+    def _error(self, path: str, code: int, text: str) -> BinlogError:
+        if code in _RETRYABLE:
+            return NoAnswer(self.address, path, code, text)
+        return RpcStatus(code, text)
+
+    # -- connections -----------------------------------------------------------------------------------
+
+    def _usable(self) -> Link | None:
+        """The connection for a call that begins now, if there is one with room."""
+        link = self._current()
+        return link if link is not None and link.connection.has_room and not link.waiting else None
+
+    def _current(self) -> Link | None:
+        link = self._link
+        if link is None:
+            return None
+        if self._context() is not link.context:
+            link.retired = True
+        if link.retired or not link.connection.takes_calls:
+            self._link = None
+            link.retired = True
+            link.flush_soon()  # it goes with its last call
+            return None
+        return link
+
+    def _context(self) -> ssl.SSLContext | None:
+        """Of a connection that is made now."""
+        return None if self._contexts is None else self._contexts.current()
+
+    async def _ready(self, path: str, end_s: float | None = None) -> Link:
+        """The connection for a call that begins now, waited for. Raises `Unavailable`."""
+        try:
+            async with asyncio.timeout_at(end_s):
+                while True:
+                    if (link := self._usable()) is not None:
+                        return link
+                    if (link := self._current()) is not None:
+                        await link.room()
+                        if self._current() is link and link.connection.has_room:
+                            return link
+                    else:
+                        await self._connect(path)
+        except TimeoutError:
+            raise NoAnswer(self.address, path, DEADLINE_EXCEEDED, _EXCEEDED) from None
+
+    async def _connect(self, path: str) -> None:
+        """Try once, together with whoever wants it. Raises `Unavailable`."""
+        loop = asyncio.get_running_loop()
         if self._unusable:
             raise Unavailable(self._unusable, hint="look at the node's host in the registry")
-        return self._channel if self._files is None else await self._latest(self._files)
+        if self._is_closed:
+            raise Unavailable(self._closed)
+        if self._connecting is None:
+            if loop.time() < self._again_s and self._tried_with is self._context():
+                raise NoAnswer(self.address, path, UNAVAILABLE, self._fault)
+            self._fault = ""
+            self._connecting = loop.create_task(self._try(), name=f"connect {self.address}")
+        connecting = self._connecting
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if not connecting.cancelled():
+                raise
+            raise Unavailable(self._closed) from None
+        if self._fault:
+            raise NoAnswer(self.address, path, UNAVAILABLE, self._fault)
 
-    async def _latest(self, files: Reread[grpc.ChannelCredentials]) -> _Channel:
-        """The channel for a call over TLS that begins now."""
-        if not self._looked:
-            await self._look(files)
-        if self._tunnel is None:
-            credentials = files.current()
-            if credentials is not self._channel.credentials:
-                self._replace(_Channel(self.address, credentials, self._ping_s))
-        return self._channel
+    async def _try(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tried_with = context = self._context()
+        host, port = self._target
 
-    async def _look(self, files: Reread[grpc.ChannelCredentials]) -> None:
-        """Find out whether the peer selects ALPN, and take the tunnel if it does not.
+        def make() -> Link:
+            return Link(self.address if host else "localhost", context, self._ping_s)
 
-        Looked again after each lost connection: another node may have taken its place.
-        """
-        async with self._looking:
-            if self._looked or self._contexts is None:
-                return
-            try:
-                direct = await selects_alpn(self.address, self._contexts.current())
-            except (OSError, TimeoutError):
-                return  # the channel itself says best what is wrong
-            self._looked = True
-            if direct == (self._tunnel is None):
-                return
-            tunnel, self._tunnel = self._tunnel, None
-            if tunnel is not None:
-                self._replace(_Channel(self.address, files.current(), self._ping_s))
-                await tunnel.close()
-                return
-            self._tunnel = Tunnel(self.address, self._contexts)
-            await self._tunnel.start()
-            self._replace(_Channel(self._tunnel.target, None, self._ping_s, self.address))
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                if not host:
+                    socket_path = self.address.removeprefix(_SOCKET).removeprefix("//")
+                    _, link = await loop.create_unix_connection(make, socket_path)
+                else:
+                    _, link = await loop.create_connection(
+                        make,
+                        host,
+                        port,
+                        ssl=context,
+                        server_hostname=host if context else None,
+                        ssl_shutdown_timeout=_GOODBYE_S if context else None,
+                    )
+        except (OSError, TimeoutError) as error:
+            self._fault = f"cannot connect: {error or f'no answer within {CONNECT_S:g} s'}"
+            self._rest()
+        else:
+            self._link = link
+            self._links.add(link)
+            link.lost.add_done_callback(lambda _: self._on_lost(link))
+        finally:
+            self._connecting = None
 
-    def _replace(self, channel: _Channel) -> None:
-        old, self._channel = self._channel, channel
-        self._old.add(old)
-        self._close_if_over(old)
+    def _rest(self) -> None:
+        """Not at once again."""
+        self._again_s = asyncio.get_running_loop().time() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _AGAIN_MAX_S)
 
-    def _release(self, channel: _Channel) -> None:
-        channel.running -= 1
-        if channel is not self._channel:
-            self._close_if_over(channel)
-
-    def _close_if_over(self, old: _Channel) -> None:
-        if old.running == 0 and old in self._old:
-            self._old.remove(old)
-            task = asyncio.get_running_loop().create_task(old.grpcio.close(), name=f"close {self.address}")
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-
-    def _ended_here(self, path: str) -> BaseException:
-        """grpcio reports a call that `close` ended as a cancellation, although the task was not cancelled."""
-        task = asyncio.current_task()
-        if task is not None and task.cancelling() == 0:
-            return Unavailable(f"{path} was ended: the connection to {self.address} is closed")
-        return asyncio.CancelledError()
-
-    def _translate(self, error: grpc.aio.AioRpcError, path: str) -> BinlogError:
-        code = error.code().value[0]
-        details = error.details() or error.code().name
-        if code == UNAVAILABLE:
-            self._looked = False
-        if code in _RETRYABLE or details == NOT_SENT:
-            return Unavailable(
-                f"{self.address} does not answer {path}: {details}", hint=f"check that {self.address} is up"
-            )
-        return RpcStatus(code, details)
+    def _on_lost(self, link: Link) -> None:
+        self._links.discard(link)
+        if link.connection.is_greeted:
+            self._pause_s = _AGAIN_S
+        else:  # it took the connection and not us
+            self._fault = link.connection.fault
+            self._rest()
 
     async def close(self) -> None:
-        """End all calls and the connection. Idempotent."""
-        self._files = None
-        old, self._old = self._old, set()
-        for channel in (self._channel, *old):
-            await channel.grpcio.close()
-        if self._closing:
-            await asyncio.wait(self._closing)
-        if self._tunnel is not None:
-            await self._tunnel.close()
+        """End all calls and connections. Idempotent."""
+        self._is_closed = True
+        self._link = None
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
+        links = set(self._links)
+        for link in links:
+            link.end(self._closed)
+        if links:
+            lost = [link.lost for link in links]
+            await asyncio.wait(lost, timeout=_GOODBYE_S)
+            for link in links:
+                link.abort()
+            await asyncio.wait(lost)
 
 
-async def _write_all(call: Any, requests: AsyncIterator[bytes]) -> None:
+async def _write_all(reply: _Reply, requests: AsyncIterator[bytes]) -> None:
     """Send `requests` as the peer takes them; if they fail, the call fails."""
+    link, call, connection = reply.link, reply.call, reply.link.connection
     try:
         async for request in requests:
-            await call.write(request)
-        await call.done_writing()
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        pass  # the call is over; its reader learns why
+            if reply.end is not None:
+                return
+            connection.send(call, request)
+            link.flush_soon()
+            while call.queued > _QUEUED_BYTES and reply.end is None:
+                await reply.sent()
+        if reply.end is None:
+            connection.end_requests(call)
+            link.flush_soon()
     except BaseException:
-        call.cancel()
+        reply.give_up()
+        reply.on_end(CANCELLED, "its requests failed", True)
         raise
 
 

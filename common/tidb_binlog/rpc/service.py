@@ -42,16 +42,17 @@ CANCELLED: Final = 1
 UNKNOWN: Final = 2
 INVALID_ARGUMENT: Final = 3
 DEADLINE_EXCEEDED: Final = 4
+NOT_FOUND: Final = 5
 PERMISSION_DENIED: Final = 7
 RESOURCE_EXHAUSTED: Final = 8
 FAILED_PRECONDITION: Final = 9
+ABORTED: Final = 10
+OUT_OF_RANGE: Final = 11
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
 DATA_LOSS: Final = 15
-# grpcio's own words, with INTERNAL, when a stream ended before its first message was sent: the peer's status
-# is lost then, so it says nothing but that there was no answer. Go's servers refuse that quickly.
-NOT_SENT: Final = "Internal error from Core"
+UNAUTHENTICATED: Final = 16
 
 RECEIVE_BYTES_MAX: Final = 2**31 - 1
 
@@ -64,6 +65,15 @@ class RpcStatus(BinlogError):
         super().__init__(message, hint=hint)
         self.code = code
         self.details = details
+
+
+class NoAnswer(Unavailable):
+    """A call that nobody answered: the peer may or may not have done it. `code` and `text` are gRPC's."""
+
+    def __init__(self, address: str, path: str, code: int, text: str) -> None:
+        super().__init__(f"{address} does not answer {path}: {text}", hint=f"check that {address} is up")
+        self.code = code
+        self.text = text
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Listener: what a daemon serves, gRPC and HTTP, on one port.
 
-rpc-server = "door"     gRPC and HTTP on addr (`tidb_binlog.door`); HTTP on status-addr too, if it is set;
-                        gRPC on a unix socket, if the daemon has one
-rpc-server = "grpcio"   gRPC on addr by grpcio's server; HTTP on status-addr, by a door without services
+gRPC and HTTP on addr (`tidb_binlog.door`); HTTP on status-addr too, if it is set; gRPC on a unix socket, if
+the daemon has one.
 
 A daemon that has to wait for others before it can work listens first, with services that say so, and offers
 the real ones later.
@@ -16,7 +15,6 @@ import socket
 from collections.abc import Sequence
 from typing import TypeVar
 
-from tidb_binlog import rpc
 from tidb_binlog.config.declaring import options
 from tidb_binlog.door.http.admin_guard import AdminGuard
 from tidb_binlog.door.http.routes import Routes
@@ -26,7 +24,7 @@ from tidb_binlog.net.permission import Permission
 from tidb_binlog.net.port import check_port_free, check_socket_free, split_address
 from tidb_binlog.net.tls import ServerTls
 from tidb_binlog.rpc import Service
-from tidb_binlog.serving.node_config import DOOR, NodeConfig
+from tidb_binlog.serving.node_config import NodeConfig
 from tidb_binlog.serving.reload import Commit, Reload
 
 N = TypeVar("N", bound=NodeConfig)
@@ -39,15 +37,12 @@ class Listener:
         self.port = 0
         self._doors: list[Server] = []  # for gRPC, or for HTTP alone
         self._calls: list[Server] = []  # of these, the ones for gRPC
-        self._grpc: rpc.Server | None = None
         self._settings: NodeConfig | None = None
         self._budget: Budget | None = None
         self._guard = AdminGuard()
         self._tls: ServerTls | None = None
 
-    async def start(
-        self, settings: NodeConfig, services: Sequence[Service], routes: Routes, *, preliminary: bool
-    ) -> None:
+    async def start(self, settings: NodeConfig, services: Sequence[Service], routes: Routes) -> None:
         """Raises `PortTaken`, `ConfigError`."""
         self._settings = settings
         tls = settings.tls
@@ -75,39 +70,18 @@ class Listener:
             self._doors.append(server)
             return server.port
 
-        if settings.rpc_server == DOOR:
-            self.port = await open_door(services, host, port, "--addr")
-            if settings.unix_path:
-                self._doors.append(
-                    await serve_unix(services, settings.unix_path, limits=limits, budget=budget)
-                )
-            self._calls = list(self._doors)
-        elif not preliminary:
-            await self._serve_grpcio(services)
+        self.port = await open_door(services, host, port, "--addr")
+        if settings.unix_path:
+            self._doors.append(await serve_unix(services, settings.unix_path, limits=limits, budget=budget))
+        self._calls = list(self._doors)
         status = settings.status_address
         if status is not None:
             await open_door((), *status, "--status-addr")
 
-    async def _serve_grpcio(self, services: Sequence[Service]) -> None:
-        settings = self._settings
-        assert settings is not None
-        host, port = split_address("addr", settings.listen)
-        self._grpc = await rpc.serve(
-            services,
-            host,
-            port,
-            tls=settings.tls,
-            receive_bytes_max=settings.effective().message_bytes_max,
-        )
-        self.port = self._grpc.port
-
-    async def offer(self, services: Sequence[Service]) -> None:
-        """Serve these instead of the preliminary ones. Raises `PortTaken` (grpcio only)."""
+    def offer(self, services: Sequence[Service]) -> None:
+        """Serve these instead of the first ones."""
         for server in self._calls:
             server.offer(services)
-        if not self._calls:
-            # grpcio's server cannot change what it serves; until now no client was let in.
-            await self._serve_grpcio(services)
 
     def take_reloads(self, reload: Reload[N]) -> None:
         """Let a reload change who may come and what he may cost: connections that come then, and what all
@@ -145,8 +119,6 @@ class Listener:
 
     async def stop(self, grace_s: float) -> None:
         """Take no new calls, let the running ones end for `grace_s` seconds, then cancel them. Idempotent."""
-        if self._grpc is not None:
-            await self._grpc.stop(grace_s)
         for server in self._doors:
             await server.stop(grace_s)
 
@@ -161,16 +133,14 @@ def check_free(settings: NodeConfig) -> None:
         check_socket_free(settings.unix_path)
 
 
-async def listen(
-    settings: NodeConfig, services: Sequence[Service], routes: Routes, *, preliminary: bool = False
-) -> Listener:
-    """Begin to serve; routes may be added later. `preliminary`: `offer` will follow.
+async def listen(settings: NodeConfig, services: Sequence[Service], routes: Routes) -> Listener:
+    """Begin to serve; routes may be added later, and `offer` may follow.
 
     Raises `PortTaken`, `ConfigError`.
     """
     listener = Listener()
     try:
-        await listener.start(settings, services, routes, preliminary=preliminary)
+        await listener.start(settings, services, routes)
     except BaseException:
         await listener.stop(0.0)
         raise

@@ -15,13 +15,12 @@ from tidb_binlog.door.http.admin_guard import AdminGuard
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.permission import Permission
-from tidb_binlog.net.port import STATUS_PORT_STEP, split_address
+from tidb_binlog.net.port import split_address
 from tidb_binlog.net.tls import TlsConfig, check_names
 from tidb_binlog.serving.notify_options import NotifyOptions
 from tidb_binlog.upstream.choice import check_kind
 
 DOOR: Final = "door"
-GRPCIO: Final = "grpcio"
 
 
 def _names_option(permission: str, may: str) -> tuple[str, ...]:
@@ -48,14 +47,14 @@ class NodeConfig(NotifyOptions):
         DOOR,
         key="rpc-server",
         flag="rpc-server",
-        help="what serves addr: door (gRPC and HTTP on one port) or grpcio (gRPC alone)",
-        more="With grpcio HTTP is served on status-addr.",
+        help="gRPC and HTTP share one port: nothing else serves it any more",
+        deprecated=True,
     )
     status_addr: str = option(
         "",
         key="status-addr",
         flag="status-addr",
-        help="host:port of HTTP alone; empty: none, with grpcio the host of addr and its port + 100",
+        help="host:port of HTTP alone; empty: none",
     )
     admin_from: tuple[str, ...] = option(
         (),
@@ -172,20 +171,15 @@ class NodeConfig(NotifyOptions):
     def check_listener(self) -> None:
         """Raises `ConfigError`."""
         self.check()
-        if self.rpc_server not in (DOOR, GRPCIO):
-            raise ConfigError(f"rpc-server {self.rpc_server!r} is not known", hint="use door or grpcio")
-        if self.rpc_server == GRPCIO and self.cert_allowed_cn:
+        if self.rpc_server != DOOR:
             raise ConfigError(
-                "grpcio's server does not look at cert-allowed-cn", hint='set rpc-server = "door"'
+                f"rpc-server {self.rpc_server!r} is gone: gRPC and HTTP share one port",
+                hint="remove it; status-addr gives HTTP a port of its own",
             )
         _ = self.cert_permissions
         split_address("addr", self.listen)
         split_address("advertise-addr", self.advertised)
-        _ = self.status_address, self.tls
-        if self.unix_path and self.rpc_server == GRPCIO:
-            raise ConfigError(
-                "socket is set, but grpcio's server serves none here", hint='set rpc-server = "door"'
-            )
+        _ = self.status_address, self.tls, self.unix_path
         AdminGuard(self.admin_from)
         self.check_notify()
 
@@ -196,11 +190,6 @@ class NodeConfig(NotifyOptions):
             raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
         if self.metrics_interval_s < 0:
             raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
-
-    def restart_only(self) -> tuple[str, ...]:
-        """Options that a reload changes elsewhere, and not here: grpcio's server keeps the size of messages
-        that it was made with."""
-        return ("message_bytes_max",) if self.rpc_server == GRPCIO else ()
 
     @property
     def unix_path(self) -> str:
@@ -221,9 +210,8 @@ class NodeConfig(NotifyOptions):
         for permission in Permission:
             key = f"security.cert-{permission}-cn"
             names = check_names(getattr(self, f"cert_{permission}_cn"), key)
-            if names and (not self.ssl_ca or self.rpc_server == GRPCIO):
-                why = "grpcio's server does not look at it" if self.ssl_ca else "nobody shows a certificate"
-                raise ConfigError(f"{key} has no effect: {why}", hint='set ssl-ca, and rpc-server = "door"')
+            if names and not self.ssl_ca:
+                raise ConfigError(f"{key} has no effect: nobody shows a certificate", hint="set ssl-ca")
             if connecting and (strangers := sorted(names - connecting)):
                 raise ConfigError(
                     f"{key} names {strangers[0]!r}, which may not connect",
@@ -235,9 +223,4 @@ class NodeConfig(NotifyOptions):
     @property
     def status_address(self) -> tuple[str, int] | None:
         """Where HTTP alone is served; None if nowhere."""
-        if self.status_addr:
-            return split_address("status-addr", self.status_addr)
-        if self.rpc_server == DOOR:
-            return None
-        host, port = split_address("addr", self.listen)
-        return host, min(port + STATUS_PORT_STEP, 65535) if port else 0
+        return split_address("status-addr", self.status_addr) if self.status_addr else None

@@ -182,7 +182,7 @@ class Reload(Generic[C]):
 
     async def _run(self) -> Reloaded:
         fresh = self._read()
-        changed = changes(self.settings, fresh, _not_here(self.settings))
+        changed = changes(self.settings, fresh)
         taken = following(self.settings, fresh, changed)
         stale = {live.fields: set(live.stale(taken)) for live in self._live}
         touched = [
@@ -206,11 +206,6 @@ class Reload(Generic[C]):
         RELOADS.labels("success" if status.ok else "failure").inc()
         if status.ok:
             SUCCESS_TIME.set(status.time_s)
-
-
-def _not_here(settings: Any) -> frozenset[str]:
-    named: Callable[[], Iterable[str]] | None = getattr(settings, "restart_only", None)
-    return frozenset() if named is None else frozenset(named())
 
 
 def add_logging(reload: Reload[Any], stream: IO[str] | None = None) -> None:

@@ -16,8 +16,7 @@ from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
 from tidb_binlog.foreign_document import json_object
 from tidb_binlog.late_dataclass import dataclass
-from tidb_binlog.net.http_client import HttpClient, NotHttp
-from tidb_binlog.net.port import STATUS_PORT_STEP, split_address
+from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.tls import TlsConfig
 
 DEADLINE_S: Final = 10.0
@@ -74,13 +73,7 @@ async def ask(
     client = HttpClient(SystemClock(), tls, deadline_s)
     try:
         async with asyncio.timeout(deadline_s):
-            try:
-                page = await client.ask(method, address, path, body or None)
-            except NotHttp as error:
-                try:
-                    page = await client.ask(method, status_address(address), path, body or None)
-                except Unavailable:
-                    raise error from None
+            page = await client.ask(method, address, path, body or None)
     except (Unavailable, TimeoutError) as error:
         why = (
             error.message if isinstance(error, Unavailable) else f"nothing was heard within {deadline_s:g} s"
@@ -90,9 +83,3 @@ async def ask(
             f"{who} at {address} does not answer{over}: {why}", hint="is it running? see its log"
         ) from None
     return Answer(page.status, page.body, json_object(page.body))
-
-
-def status_address(address: str) -> str:
-    """Where a node whose gRPC has a port of its own speaks HTTP. Raises `ConfigError` for no address."""
-    host, port = split_address("address", address)
-    return f"{f'[{host}]' if ':' in host else host}:{min(port + STATUS_PORT_STEP, 65535)}"

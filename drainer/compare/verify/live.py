@@ -35,7 +35,7 @@ from drainer.mysql.errors import SessionError, TransientError, safe_text
 from drainer.mysql.literal.quoting import string_literal
 from drainer.points.load import upstream_schema
 from drainer.points.load.contents import Contents, Source, contents_of
-from drainer.points.snapshot.drainer_hold import DrainerHold, status_address
+from drainer.points.snapshot.drainer_hold import DrainerHold
 from drainer.points.snapshot.moment import Moment, open_moment
 from drainer.reading.subscribe.table_choice import TablePattern
 from drainer.stream.rules.rule_set import Rules, read_rules
@@ -44,7 +44,7 @@ from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, DownstreamError, Unavailable
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.late_dataclass import dataclass, field, replace
-from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
+from tidb_binlog.net.http_client import HttpClient, Page
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument
@@ -266,10 +266,7 @@ class DrainerLag:
         return float(said) if isinstance(said, int | float) else None
 
     async def _page(self, address: str) -> Page:
-        try:
-            return await self._client.ask("GET", address, "/status")
-        except NotHttp:  # its gRPC has a port of its own
-            return await self._client.ask("GET", status_address(address), "/status")
+        return await self._client.ask("GET", address, "/status")
 
 
 def requests_of(contents: Contents, rules: Rules, selected: Sequence[TablePattern] = ()) -> list[Request]:

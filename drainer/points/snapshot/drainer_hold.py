@@ -18,8 +18,7 @@ from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.late_dataclass import dataclass
-from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
-from tidb_binlog.net.port import STATUS_PORT_STEP, split_address
+from tidb_binlog.net.http_client import HttpClient, Page
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.tso import Ts
 
@@ -92,10 +91,7 @@ class DrainerHold:
 
     async def _over_http(self, address: str, path: str, timeout_s: float) -> Page:
         client = HttpClient(self._clock, self._tls, timeout_s)
-        try:
-            page = await client.ask("PUT", address, path)
-        except NotHttp:  # its gRPC has a port of its own
-            return await client.ask("PUT", status_address(address), path)
+        page = await client.ask("PUT", address, path)
         if page.status in _UNKNOWN and (await client.ask("GET", address, "/readyz")).status == _NOT_READY:
             raise Unavailable(
                 f"the drainer at {address} is still starting", hint="run the same command again"
@@ -120,12 +116,6 @@ def locate_drainer(nodes: Registry, node_id: str) -> Callable[[], Awaitable[str]
 
 def _times(limit_s: float, wait_s: float) -> str:
     return f"limit_ms={limit_s * 1000:.0f}&wait_ms={wait_s * 1000:.0f}"
-
-
-def status_address(address: str) -> str:
-    """Where HTTP is, of a node whose gRPC has a port of its own."""
-    host, port = split_address("address", address)
-    return f"{f'[{host}]' if ':' in host else host}:{min(port + STATUS_PORT_STEP, 65535)}"
 
 
 def _data(page: Page, who: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from tests.benchmarks.door.children import Child, median
 from tests.benchmarks.door.pumps import FIRST_TS, TS_A_ROUND, Pump, Pumps, cluster
-from tests.benchmarks.door.server import DOOR
 from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
@@ -51,7 +50,7 @@ async def measure(name: str, in_flight: int, settings: Settings) -> Result:
     seconds = settings.seconds / ROUNDS / 2
     seen: dict[str, list[Seen]] = {kind: [] for kind in KINDS}
     async with cluster(tls=False) as (pumps, cluster_id):
-        pump = await pumps.start(DOOR)
+        pump = await pumps.start()
         loads = Loads(pumps, cluster_id)
         for _ in range(ROUNDS):
             for kind in KINDS:
@@ -85,9 +84,9 @@ async def measure_failover() -> Result:
     seen: list[Seen] = []
     async with cluster(tls=False) as (pumps, cluster_id):
         loads = Loads(pumps, cluster_id)
-        steady = await pumps.start(DOOR, "steady")
+        steady = await pumps.start("steady")
         for number in range(FAILOVER_KILLS):
-            victim = await pumps.start(DOOR, f"victim-{number}")
+            victim = await pumps.start(f"victim-{number}")
             with loads.child("failover", FAILOVER_IN_FLIGHT, FAILOVER_S, steady) as load:
                 await asyncio.to_thread(load.said, "begin")
                 await asyncio.sleep(FAILOVER_S / 2)

@@ -17,7 +17,6 @@ from tests.attacks.frames import message
 from tests.benchmarks.door.children import Round, median_round
 from tests.benchmarks.door.pumps import PAYLOAD_BYTES, cluster
 from tests.benchmarks.door.requests import PlainBlocks
-from tests.benchmarks.door.server import DOOR
 from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
@@ -81,7 +80,7 @@ async def measure(settings: Settings) -> Result:
     alone: list[Round] = []
     beside: list[Round] = []
     async with cluster(tls=False) as (pumps, cluster_id):
-        pump = await pumps.start(DOOR)
+        pump = await pumps.start()
         # Something to pull, more than windows and buffers hold.
         await asyncio.to_thread(pump.round, cluster_id, 0, 64, 1.0)
         for number in range(ROUNDS):

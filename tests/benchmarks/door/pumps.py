@@ -16,7 +16,6 @@ from binlog_playground.cluster.cluster import http_get
 from binlog_playground.cluster.etcd_server import EtcdServer
 from binlog_playground.cluster.supervisor import Process, Supervisor
 from tests.benchmarks.door.children import TLS_FILES, Round, load_round
-from tests.benchmarks.door.server import DOOR
 from tests.rig import ROOT
 from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
@@ -25,7 +24,6 @@ from tidb_binlog.net.port import LOOPBACK, free_ports
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
-RPC_SERVER_OPTION: Final = "--rpc-server"
 PAYLOAD_BYTES: Final = 300
 FIRST_TS: Final = tso.compose(1_767_225_600_000)
 TS_A_ROUND: Final = 1 << 24
@@ -66,22 +64,15 @@ class Pumps:
         """Of their etcd."""
         return self._etcd.endpoint
 
-    async def start(self, kind: str, name: str = "") -> Pump:
-        """`name` tells it from another one of its kind."""
-        name = name or kind
-        address, status_address = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+    async def start(self, name: str = "pump") -> Pump:
+        address = f"{LOOPBACK}:{free_ports(1)[0]}"
         arguments = [
             f"--addr={address}",
             f"--advertise-addr={address}",
             f"--pd-urls={self._etcd.endpoint}",
             f"--data-dir={self.directory / name}",
             f"--node-id={name}",
-            f"{RPC_SERVER_OPTION}={kind}",
         ]
-        if kind == DOOR:
-            status_address = address  # one port for everything
-        else:
-            arguments.append(f"--status-addr={status_address}")
         if self._tls:
             arguments += [
                 f"--ssl-{name}={path}" for name, path in zip(("ca", "cert", "key"), TLS_FILES, strict=True)
@@ -89,14 +80,14 @@ class Pumps:
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = self.supervisor.add(f"pump-{name}", [sys.executable, "-m", "pump", *arguments], environ)
         process.start()
-        await until_ready(process, status_address, tls=self._tls)
+        await until_ready(process, address, tls=self._tls)
         return Pump(process, address, self._tls)
 
 
-async def until_ready(process: Process, status_address: str, *, tls: bool = False) -> None:
+async def until_ready(process: Process, address: str, *, tls: bool = False) -> None:
     """Until the pump listens. Raises `Unavailable`, or `ProcessDied` if it ends."""
     # With TLS the status page asks for a certificate; that it listens says enough.
-    host, _, port = status_address.rpartition(":")
+    host, _, port = address.rpartition(":")
     clock = SystemClock()
     end_s = clock.monotonic_s() + READY_S
     while True:
@@ -107,7 +98,7 @@ async def until_ready(process: Process, status_address: str, *, tls: bool = Fals
                 _, writer = await asyncio.open_connection(host, int(port))
                 writer.close()
             else:
-                await asyncio.to_thread(http_get, f"http://{status_address}/status")
+                await asyncio.to_thread(http_get, f"http://{address}/status")
             return
         except (OSError, Unavailable):
             if clock.monotonic_s() > end_s:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import uvloop
 
 from tests.attacks.stalls import PAGE, PAGE_BYTES
+from tests.fakes import grpcio_server
 from tidb_binlog import rpc
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.net.tls import TlsConfig
@@ -80,7 +81,7 @@ async def start(kind: str, tls: list[str] | None) -> Any:
     """A running server, of either kind: `port`, `stop(grace_s)`."""
     services = [Bench().service()]
     if kind == GRPCIO:
-        return await rpc.serve(services, HOST, 0, tls=_files(tls))
+        return await grpcio_server.serve(services, HOST, 0, tls=_files(tls))
     from tidb_binlog.door.http.routes import Response, Routes
     from tidb_binlog.door.server.listener import serve
 

@@ -1,4 +1,4 @@
-"""`door.write.*`: durable writes to a pump with the door, beside the same pump with grpcio's server.
+"""`door.write.*`: durable writes to a pump, beside empty calls of grpcio's server.
 
 The client is `h2_load` on one connection, so that what differs is the server. Pumps of their own, without a
 cluster around them: etcd and nothing else. With a Go pump at hand (`--peer`) it takes turns with them.
@@ -10,7 +10,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Final
 
-from tests.benchmarks.door.children import Round, median_round
+from tests.benchmarks.door.children import Round, load_round, median_round, server
 from tests.benchmarks.door.pumps import PAYLOAD_BYTES, Pump, cluster, until_ready
 from tests.benchmarks.door.server import DOOR, GRPCIO
 from tests.benchmarks.measure import peak_rss_mib
@@ -25,11 +25,13 @@ PEER: Final = "Go"
 
 
 async def measure(name: str, in_flight: int, settings: Settings) -> Result:
-    """The door, grpcio's server and Go's pump in turns, each on its own pump."""
+    """A pump of ours, grpcio's server and Go's pump in turns."""
     seconds = settings.seconds / TURNS / 2
     async with AsyncExitStack() as stack:
         pumps, cluster_id = await stack.enter_async_context(cluster(tls=False))
-        servers = {kind: await pumps.start(kind) for kind in (DOOR, GRPCIO)}
+        servers = {DOOR: await pumps.start()}
+        grpcio = stack.enter_context(server(GRPCIO))
+        empty: list[Round] = []
         go = stack.enter_context(programs(settings, PUMP, pumps.supervisor, pumps.endpoint))
         if go is not None:
             node = go.pump()
@@ -41,8 +43,10 @@ async def measure(name: str, in_flight: int, settings: Settings) -> Result:
             for kind, pump in servers.items():
                 found = await asyncio.to_thread(pump.round, cluster_id, number, in_flight, seconds)
                 rounds[kind].append(found)
+            options = ("--in-flight", in_flight, "--seconds", seconds)
+            empty.append(await asyncio.to_thread(load_round, grpcio.pid, grpcio.address, *options))
         rss = peak_rss_mib(servers[DOOR].process.pid)
-    middle, other = median_round(rounds[DOOR]), median_round(rounds[GRPCIO])
+    middle, other = median_round(rounds[DOOR]), median_round(empty)
     peers = rounds.get(PEER, [])
     return Result(
         name=name,
@@ -52,12 +56,12 @@ async def measure(name: str, in_flight: int, settings: Settings) -> Result:
         p50_ms=middle.p50_ms,
         p99_ms=middle.p99_ms,
         peak_rss_mib=rss,
-        compared_to=f"CPU with grpcio's server, {other.cpu_us:.3g} us",
+        compared_to=f"CPU of an empty call at grpcio's server, {other.cpu_us:.3g} us",
         ratio=middle.cpu_us / other.cpu_us,
         note=(
             f"{PAYLOAD_BYTES}-byte prewrites and their commits, {in_flight} in flight, median of {TURNS}"
             f" rounds in turns (us: {'; '.join(f'{kind} {_costs(some)}' for kind, some in rounds.items())});"
-            f" grpcio {other.requests_per_s:,.0f}/s, p50 {other.p50_ms:.2g} ms, p99 {other.p99_ms:.2g} ms;"
+            f" grpcio, empty: {other.requests_per_s:,.0f}/s, p50 {other.p50_ms:.2g} ms;"
             f" client {middle.client_cpu_us:.1f} us of CPU a call"
         ),
         theirs=Theirs.of([one.requests_per_s for one in peers], [one.cpu_us for one in peers]),
@@ -74,7 +78,7 @@ async def measure_tls(name: str, in_flight: int, settings: Settings) -> Result:
     clear: list[Round] = []
     secret: list[Round] = []
     async with cluster(tls=False) as (plain, plain_id), cluster(tls=True) as (pumps, cluster_id):
-        plain_pump, pump = await plain.start(DOOR), await pumps.start(DOOR)
+        plain_pump, pump = await plain.start(), await pumps.start()
         for number in range(ROUNDS):
             clear.append(await asyncio.to_thread(plain_pump.round, plain_id, number, in_flight, seconds))
             secret.append(await asyncio.to_thread(pump.round, cluster_id, number, in_flight, seconds))

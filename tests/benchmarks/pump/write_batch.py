@@ -15,7 +15,6 @@ from typing import Final
 
 from tests.benchmarks.door.children import Child, Round, median, median_round
 from tests.benchmarks.door.pumps import FIRST_TS, TS_A_ROUND, Pump, cluster
-from tests.benchmarks.door.server import DOOR
 from tests.benchmarks.door.write import ROUNDS
 from tests.benchmarks.measure import cpu_s, peak_rss_mib
 from tests.benchmarks.report import Result
@@ -102,7 +101,7 @@ async def measure(shape: Shape, settings: Settings) -> Measured:
     singles: list[Round] = []
     raws: list[Raw] = []
     async with cluster(tls=False) as (pumps, cluster_id):
-        pump = await pumps.start(DOOR)
+        pump = await pumps.start()
         file = pumps.directory / "raw"
         for number in range(ROUNDS):
             streams.append(

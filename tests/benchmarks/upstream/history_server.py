@@ -19,6 +19,7 @@ from typing import IO, Final
 import uvloop
 
 from tests.benchmarks.upstream.history_jobs import LongHistory
+from tests.fakes import grpcio_server
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import FakePd
 from tidb_binlog import rpc
@@ -83,7 +84,7 @@ async def run(count: int, path: str) -> None:
         offset, size = places[(first - 1) // PAGE]
         return os.pread(pages, size, offset)
 
-    server = await rpc.serve([rpc.Service("tikvpb.Tikv", unary={"KvScan": scan})], "127.0.0.1", 0)
+    server = await grpcio_server.serve([rpc.Service("tikvpb.Tikv", unary={"KvScan": scan})], "127.0.0.1", 0)
     cluster = FakeCluster(stores=1)
     cluster.move_store(1, f"127.0.0.1:{server.port}")
     pd = await FakePd.start(cluster)

@@ -16,7 +16,6 @@ from typing import Any
 
 import grpc
 import pytest
-from aetcd import rpc as messages
 
 from binlog_playground.cluster.etcd_server import EtcdServer
 from tests import certificates
@@ -376,11 +375,8 @@ async def test_a_watch_of_a_server_that_stands_still_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection stays open and says nothing: an answer to pings is missing."""
-    times = {"grpc.keepalive_time_ms": 1000, "grpc.keepalive_timeout_ms": 500}
-    times["grpc.http2.ping_timeout_ms"] = 500
-    options = tuple((name, times.get(name, value)) for name, value in etcd_client._OPTIONS)
-    assert times.keys() <= dict(options).keys()
-    monkeypatch.setattr(etcd_client, "_OPTIONS", options)
+    monkeypatch.setattr(etcd_client, "_PING_S", 1.0)
+    monkeypatch.setattr("tidb_binlog.rpc.client._QUICK_PONG_S", 0.5)
     server = EtcdServer.start(tmp_path)
     client = await EtcdClient.connect(server.endpoint)
     try:
@@ -399,7 +395,10 @@ async def test_a_watch_of_a_server_that_stands_still_ends(
 async def test_a_watch_from_before_a_compaction_says_so(client: EtcdClient) -> None:
     first = await client.put(b"/k", b"1")
     last = await client.put(b"/k", b"2")
-    await client._endpoints[0].kv.Compact(messages.CompactionRequest(revision=last))
+    compact = etcd_client.messages.LeaseRevokeRequest(
+        ID=last
+    ).SerializeToString()  # a CompactionRequest on the wire
+    await client._endpoints[0].unary("/etcdserverpb.KV/Compact", compact, PATIENCE_S)
     with pytest.raises(etcd_client.Compacted):
         async for _ in client.watch(b"/k", first):
             pass

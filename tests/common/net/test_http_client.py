@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from binlogctl.doctor.facts import ClockFacts, NodeFacts
-from binlogctl.doctor.gather.nodes import NodeGatherer
+from binlogctl.doctor.facts import ClockFacts
 from binlogctl.net import node_http
 from tests import certificates
 from tidb_binlog.clock import ManualClock, SystemClock
-from tidb_binlog.cluster.registry import PUMPS
 from tidb_binlog.errors import Unavailable
-from tidb_binlog.net.http_client import HttpClient, NotHttp
+from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.port import free_ports
 from tidb_binlog.net.tls import TlsConfig
 
@@ -78,7 +76,9 @@ async def test_body_in_chunks_and_the_servers_clock() -> None:
 )
 async def test_what_is_no_http_is_said(answer: bytes) -> None:
     async with server(answer) as address:
-        with pytest.raises(NotHttp):
+        with pytest.raises(
+            Unavailable, match=r"does not speak HTTP|breaks the connection off|says nothing|ends"
+        ):
             await look().get(address, "/")
 
 
@@ -106,23 +106,6 @@ async def test_tls_with_the_right_and_with_a_wrong_name(tmp_path: Path) -> None:
                 continue
             with pytest.raises(Unavailable, match=says):
                 await look(ours).get(address, "/")
-
-
-async def test_status_of_a_node_whose_grpc_has_a_port_of_its_own_is_found() -> None:
-    body = b'{"status":{},"CommitTS":1,"Checkpoint":{}}'
-    reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    async with contextlib.AsyncExitStack() as servers:
-        for _ in range(20):
-            (port,) = free_ports(1)
-            try:
-                await servers.enter_async_context(server(reply, port=port + 100))
-                break
-            except OSError:
-                continue
-        address = await servers.enter_async_context(server(b"\0\0\0", port=port))
-        node = await NodeGatherer(look()).look_at(NodeFacts(PUMPS, "p", address, "online", None))
-    assert node.answer is not None
-    assert node.resolved == ("127.0.0.1",)
 
 
 @pytest.mark.integration
@@ -153,7 +136,7 @@ async def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.Mo
     hanging = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: hanging.wait(30))
     try:
-        with pytest.raises(Unavailable, match="does not answer"):
+        with pytest.raises(Unavailable, match=r"does not answer"):
             await node_http.ask("pump p", "pump-1:8250", "GET", "/status", None, deadline_s=0.2)
     finally:
         hanging.set()

@@ -12,12 +12,12 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import pytest
 
 from tests import certificates
 from tests.certificates import Pair
+from tests.fakes import grpcio_server
+from tests.waiting import until
 from tidb_binlog import rpc
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import ConfigError, Unavailable
@@ -487,10 +487,9 @@ def test_unusable_files_at_the_start_are_config_errors(
 ) -> None:
     config = certificates.write(tmp_path, ca=[ca], node=node)
     spoil(tmp_path)
-    for make in (config.server_tls, config.server_credentials, config.channel_credentials):
-        with pytest.raises(ConfigError) as caught:
-            make()
-        assert str(tmp_path) in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        rpc.Client("127.0.0.1:1", tls=config)
+    assert str(tmp_path) in str(caught.value)
     with pytest.raises(ConfigError) as caught:
         config.server_tls()
     assert which.format(tmp_path) in str(caught.value)
@@ -501,7 +500,7 @@ def test_a_listener_needs_a_certificate(tmp_path: Path, ca: Pair) -> None:
         certificates.write(tmp_path, ca=[ca], node=None).server_tls()
 
 
-# grpcio: the listener of `rpc-server = "grpcio"`, and channels
+# clients
 
 
 class Counter:
@@ -523,79 +522,25 @@ class Counter:
 
 
 @pytest.fixture
-def channels(monkeypatch: pytest.MonkeyPatch) -> list[grpc.aio.Channel]:
-    """All secure channels that are made."""
-    made: list[grpc.aio.Channel] = []
-    make = grpc.aio.secure_channel
+def sockets(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Transport]:
+    """All connections that clients have made."""
+    made: list[asyncio.Transport] = []
+    begin = rpc.client.Link.connection_made
 
-    def record(*arguments: Any, **named: Any) -> grpc.aio.Channel:
-        made.append(make(*arguments, **named))
-        return made[-1]
+    def record(link: rpc.client.Link, transport: asyncio.Transport) -> None:
+        made.append(transport)
+        begin(link, transport)
 
-    monkeypatch.setattr(grpc.aio, "secure_channel", record)
+    monkeypatch.setattr(rpc.client.Link, "connection_made", record)
     return made
 
 
-def closed(channel: grpc.aio.Channel) -> bool:
-    return channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
-
-
-async def test_grpcio_listener_reads_rotated_files(
-    tmp_path: Path, ca: Pair, other_ca: Pair, node: Pair
-) -> None:
-    config = certificates.write(tmp_path / "server", ca=[ca], node=node)
-    other = certificates.leaf("pump-2", ca=other_ca)
-    old = certificates.write(tmp_path / "old", ca=[ca], node=node)
-    new = certificates.write(tmp_path / "new", ca=[other_ca], node=other)
-    server = await rpc.serve([Counter().service()], "127.0.0.1", 0, tls=config)
-    address = f"127.0.0.1:{server.port}"
-
-    async def served(tls: TlsConfig) -> bool:
-        client = rpc.Client(address, tls=tls)
-        try:
-            return await client.unary(ECHO, b"x", 5) == b"x"
-        except Unavailable:
-            return False
-        finally:
-            await client.close()
-
-    running = rpc.Client(address, tls=old)
-    assert await running.unary(ECHO, b"x", 5) == b"x"
-    nobody = certificates.write(tmp_path / "nobody", ca=[ca], node=None)
-    assert [await served(tls) for tls in (old, new, nobody)] == [True, False, False]
-    _cut_key(tmp_path / "server")
-    assert [await served(tls) for tls in (old, new)] == [True, False]
-    certificates.write(tmp_path / "server", ca=[other_ca], node=other)
-    nobody = certificates.write(tmp_path / "nobody", ca=[other_ca], node=None)
-    assert [await served(tls) for tls in (old, new, nobody)] == [False, True, False]
-    assert await running.unary(ECHO, b"x", 5) == b"x"
-    await running.close()
-    await server.stop(0)
-
-
-@pytest.mark.parametrize("fault", ["expired", "self-signed", "for servers"])
-async def test_grpcio_listener_refuses(tmp_path: Path, ca: Pair, node: Pair, fault: str) -> None:
-    config = certificates.write(tmp_path / "server", ca=[ca], node=node)
-    server = await rpc.serve([Counter().service()], "127.0.0.1", 0, tls=config)
-    stranger = {
-        "expired": lambda: certificates.expired_leaf("pump-1", ca=ca),
-        "self-signed": lambda: certificates.leaf("pump-1", ca=None),
-        "for servers": lambda: certificates.leaf("pump-1", ca=ca, eku=[certificates.SERVER]),
-    }[fault]()
-    own = certificates.write(tmp_path / "client", ca=[ca], node=stranger)
-    client = rpc.Client(f"127.0.0.1:{server.port}", tls=own)
-    with pytest.raises(Unavailable):
-        await client.unary(ECHO, b"x", 5)
-    await client.close()
-    await server.stop(0)
-
-
-async def test_calls_after_a_rotation_use_a_new_channel(
-    tmp_path: Path, ca: Pair, other_ca: Pair, node: Pair, channels: list[grpc.aio.Channel]
+async def test_calls_after_a_rotation_use_a_new_connection(
+    tmp_path: Path, ca: Pair, other_ca: Pair, node: Pair, sockets: list[asyncio.Transport]
 ) -> None:
     counter, clock = Counter(), ManualClock()
     config = certificates.write(tmp_path / "server", ca=[ca], node=node)
-    server = await rpc.serve([counter.service()], "127.0.0.1", 0, tls=config)
+    server = await grpcio_server.serve([counter.service()], "127.0.0.1", 0, tls=config)
     own = certificates.write(tmp_path / "client", ca=[ca], node=node)
     client = rpc.Client(f"127.0.0.1:{server.port}", tls=own, clock=clock)
     async with aclosing(client.server_stream(COUNT, b"")) as stream:
@@ -608,29 +553,28 @@ async def test_calls_after_a_rotation_use_a_new_channel(
             await client.unary(ECHO, b"x", 5)
         with pytest.raises(Unavailable):
             await anext(client.server_stream(COUNT, b""))
-        assert [closed(channel) for channel in channels] == [False, False]
+        assert not sockets[0].is_closing()
+        tried = len(sockets)
         certificates.write(tmp_path / "client", ca=[ca], node=certificates.leaf("pump-1", ca=ca))
         clock.advance(rpc.client.TLS_FILES_CHECKED_S)
         assert await client.unary(ECHO, b"x", 5) == b"x"
-        await asyncio.sleep(0)
-        assert [closed(channel) for channel in channels] == [False, True, False]
+        assert [socket.is_closing() for socket in sockets] == [False, *[True] * (tried - 1), False]
         counter.go_on.set()
         assert [reply async for reply in stream] == [b"2"]
-    await asyncio.sleep(0)
-    assert [closed(channel) for channel in channels] == [True, True, False]
+    await until(lambda: [socket.is_closing() for socket in sockets] == [True] * tried + [False])
     assert await client.unary(ECHO, b"x", 5) == b"x"
     await client.close()
     await client.close()
-    assert all(closed(channel) for channel in channels)
+    assert all(socket.is_closing() for socket in sockets)
     await server.stop(0)
 
 
-async def test_close_ends_calls_on_old_channels_too(
-    tmp_path: Path, ca: Pair, node: Pair, channels: list[grpc.aio.Channel]
+async def test_close_ends_calls_on_old_connections_too(
+    tmp_path: Path, ca: Pair, node: Pair, sockets: list[asyncio.Transport]
 ) -> None:
     counter, clock = Counter(), ManualClock()
     config = certificates.write(tmp_path, ca=[ca], node=node)
-    server = await rpc.serve([counter.service()], "127.0.0.1", 0, tls=config)
+    server = await grpcio_server.serve([counter.service()], "127.0.0.1", 0, tls=config)
     client = rpc.Client(f"127.0.0.1:{server.port}", tls=config, clock=clock)
     stream = client.server_stream(COUNT, b"")
     assert await anext(stream) == b"1"
@@ -644,20 +588,20 @@ async def test_close_ends_calls_on_old_channels_too(
     clock.advance(rpc.client.TLS_FILES_CHECKED_S)
     with pytest.raises(Unavailable, match="is closed"):
         await client.unary(ECHO, b"x", 5)
-    assert [closed(channel) for channel in channels] == [True, True]
+    assert [socket.is_closing() for socket in sockets] == [True, True]
     await server.stop(0)
 
 
-async def test_unusable_new_files_keep_the_channel(
+async def test_unusable_new_files_keep_the_connection(
     tmp_path: Path,
     ca: Pair,
     node: Pair,
-    channels: list[grpc.aio.Channel],
+    sockets: list[asyncio.Transport],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = ManualClock()
     config = certificates.write(tmp_path / "server", ca=[ca], node=node)
-    server = await rpc.serve([Counter().service()], "127.0.0.1", 0, tls=config)
+    server = await grpcio_server.serve([Counter().service()], "127.0.0.1", 0, tls=config)
     address = f"127.0.0.1:{server.port}"
     own = certificates.write(tmp_path / "client", ca=[ca], node=node)
     client = rpc.Client(address, tls=own, clock=clock)
@@ -665,13 +609,13 @@ async def test_unusable_new_files_keep_the_channel(
     for _ in range(3):
         clock.advance(rpc.client.TLS_FILES_CHECKED_S)
         assert await client.unary(ECHO, b"x", 5) == b"x"
-    assert len(channels) == 1
-    (told,) = (line for line in lines(caplog, logging.WARNING) if line["use"] == f"channel to {address}")
+    assert len(sockets) == 1
+    (told,) = (line for line in lines(caplog, logging.WARNING) if line["use"] == f"client of {address}")
     assert str(tmp_path / "client" / "node.key") in told["error"]
     certificates.write(tmp_path / "client", ca=[ca], node=node)
     clock.advance(rpc.client.TLS_FILES_CHECKED_S)
     assert await client.unary(ECHO, b"x", 5) == b"x"
-    assert len(channels) == 2
+    assert len(sockets) == 2
     await client.close()
     await server.stop(0)
 
@@ -682,7 +626,7 @@ async def test_files_are_looked_at_once_a_second(
 ) -> None:
     clock = ManualClock()
     tls = certificates.write(tmp_path, ca=[ca], node=node) if secure else None
-    server = await rpc.serve([Counter().service()], "127.0.0.1", 0, tls=tls)
+    server = await grpcio_server.serve([Counter().service()], "127.0.0.1", 0, tls=tls)
     client = rpc.Client(f"127.0.0.1:{server.port}", tls=tls, clock=clock)
     assert await client.unary(ECHO, b"x", 5) == b"x"  # the handshake of the server looks, too
     looks: list[Any] = []
@@ -705,7 +649,7 @@ async def test_files_are_looked_at_once_a_second(
 
 async def test_the_list_of_names_is_not_for_whom_we_call(tmp_path: Path, ca: Pair, node: Pair) -> None:
     config = certificates.write(tmp_path / "server", ca=[ca], node=node)
-    server = await rpc.serve([Counter().service()], "127.0.0.1", 0, tls=config)
+    server = await grpcio_server.serve([Counter().service()], "127.0.0.1", 0, tls=config)
     own = certificates.write(tmp_path / "client", ca=[ca], node=node, allowed_cn=["drainer"])
     client = rpc.Client(f"127.0.0.1:{server.port}", tls=own)
     assert await client.unary(ECHO, b"x", 5) == b"x"

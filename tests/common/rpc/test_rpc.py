@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from tests.fakes import grpcio_server
 from tests.waiting import settle, until
 from tidb_binlog import rpc
 from tidb_binlog.door.limits import Limits
@@ -37,7 +38,7 @@ NODE = TlsConfig(str(TLS / "ca.pem"), str(TLS / "node.pem"), str(TLS / "node.key
 STRANGER = TlsConfig(str(TLS / "ca.pem"), str(TLS / "stranger.pem"), str(TLS / "stranger.key"))
 
 PATIENCE_S = 10.0
-Server = Server | rpc.Server
+Server = Server | grpcio_server.Server
 
 
 @pytest.fixture(params=["door", "grpcio"])
@@ -58,7 +59,7 @@ async def start(
 ) -> Server:
     if kind == "grpcio":
         limit = message_bytes_max or rpc.RECEIVE_BYTES_MAX
-        return await rpc.serve(services, host, port, tls=tls, receive_bytes_max=limit)
+        return await grpcio_server.serve(services, host, port, tls=tls, receive_bytes_max=limit)
     limits = Limits() if message_bytes_max is None else Limits(message_bytes_max=message_bytes_max)
     server_tls = tls.server_tls() if tls else None
     return await serve(services, None, host, port, tls=server_tls, limits=limits)
@@ -489,6 +490,7 @@ async def test_a_failure_of_the_requests_reaches_the_caller(server_kind: str) ->
 
     async def requests() -> AsyncIterator[bytes]:
         yield b"a"
+        await example.stream_started.wait()
         raise ValueError("cannot read the next one")
 
     async with running(example, server_kind) as (_, client):

@@ -232,7 +232,6 @@ async def test_a_certificate_gets_what_its_name_may_and_a_list_without_names_is_
         ({"cert_read_cn": (" ",)}, "security.cert-read-cn holds no name"),
         ({"cert_write_cn": ("x",), "cert_allowed_cn": ("node",)}, "cert-write-cn names 'x', which may not"),
         ({"cert_admin_cn": ("x",), "ssl_ca": ""}, "cert-admin-cn has no effect: nobody shows a certificate"),
-        ({"cert_admin_cn": ("x",), "rpc_server": "grpcio"}, "cert-admin-cn has no effect: grpcio's server"),
     ],
 )
 def test_a_list_that_cannot_be_meant_is_refused(changed: dict[str, object], text: str) -> None:

@@ -18,6 +18,7 @@ import pytest
 from binlog_playground.cluster.etcd_server import EtcdServer
 from pump.membership.registration import Registration
 from pump.storage.data_dir import DataDir
+from tests.fakes import grpcio_server
 from tests.fakes.etcd_keys import lease_of
 from tests.pump.support.process import PumpClient, PumpProcess, Start
 from tests.waiting import PATIENCE_S
@@ -83,7 +84,9 @@ async def drainer_at(port: int, calls: list[str]) -> AsyncIterator[int]:
         calls.append("notify")
         return b""
 
-    server = await rpc.serve([rpc.Service("binlog.Cistern", unary={"Notify": notify})], "127.0.0.1", port)
+    server = await grpcio_server.serve(
+        [rpc.Service("binlog.Cistern", unary={"Notify": notify})], "127.0.0.1", port
+    )
     try:
         yield server.port
     finally:

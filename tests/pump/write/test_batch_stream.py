@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pump.write import admission, write_request
 from pump.write.admission import Disk
+from tests.fakes import grpcio_server
 from tests.pump.support.writing import CLUSTER, Pump, Reason, Writing, pump, told
 from tests.waiting import until
 from tidb_binlog import binlog, rpc, tso
@@ -498,7 +499,7 @@ async def test_over_both_servers(kind: str, tmp_path: Path) -> None:
         if kind == "door":
             server = await serve(services, None, "127.0.0.1", 0)
         else:
-            server = await rpc.serve(services, "127.0.0.1", 0)
+            server = await grpcio_server.serve(services, "127.0.0.1", 0)
         client = rpc.Client(f"127.0.0.1:{server.port}")
         go_on = asyncio.Event()
 

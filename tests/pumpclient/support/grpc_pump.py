@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from tests.fakes import grpcio_server
 from tidb_binlog import binlog, rpc
 from tidb_binlog.cluster.node import ONLINE, NodeStatus
 from tidb_binlog.cluster.registry import PUMPS
@@ -14,7 +15,7 @@ from tidb_binlog.wire import pump_pb2
 class GrpcPump:
     """Serves `WriteBinlog` on a loopback port. `refuse_next` calls are answered with an error."""
 
-    def __init__(self, node_id: str, cluster_id: int, server: rpc.Server | None = None) -> None:
+    def __init__(self, node_id: str, cluster_id: int, server: grpcio_server.Server | None = None) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.payloads: list[bytes] = []
@@ -36,7 +37,7 @@ class GrpcPump:
 
     async def listen(self, port: int = 0) -> None:
         service = rpc.Service("binlog.Pump", unary={"WriteBinlog": self._write})
-        self._server = await rpc.serve(
+        self._server = await grpcio_server.serve(
             [service], "127.0.0.1", port, receive_bytes_max=self._receive_bytes_max
         )
 

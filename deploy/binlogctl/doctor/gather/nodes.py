@@ -12,14 +12,13 @@ from typing import Final
 
 from binlogctl.doctor.facts import ClockFacts, NodeFacts, TidbFacts, host_of
 from binlogctl.doctor.gather import answers
-from binlogctl.net.node_http import status_address
 from tidb_binlog.cluster.node import OFFLINE, NodeStatus
 from tidb_binlog.cluster.registry import KINDS, PUMPS, ClusterView
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.etcd.registry import EtcdRegistry
 from tidb_binlog.late_dataclass import dataclass, field, replace
-from tidb_binlog.net.http_client import HttpClient, NotHttp, Page
+from tidb_binlog.net.http_client import HttpClient, Page
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.upstream.standalone.layout import Prepared, prepared
 
@@ -88,14 +87,7 @@ class NodeGatherer:
 
     async def _ask(self, node: NodeFacts) -> NodeFacts:
         address = node.host
-        try:
-            page = await self._http.get(address, "/status")
-        except NotHttp as error:
-            address = status_address(address)  # gRPC of its own has HTTP beside it
-            try:
-                page = await self._http.get(address, "/status")
-            except Unavailable:
-                raise error from None
+        page = await self._http.get(address, "/status")
         if page.status != 200:
             return replace(node, error=f"/status answers HTTP {page.status}")
         if node.kind == PUMPS:

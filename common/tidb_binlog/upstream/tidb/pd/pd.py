@@ -117,11 +117,15 @@ class PdClient:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + deadline_s
         pauses = Backoff(MISSING_FIRST_S, MISSING_MAX_S)
+        request, why = pdpb_pb2.GetRegionRequest(region_key=key_for_pd(key)), ""
         while True:
-            request = pdpb_pb2.GetRegionRequest(region_key=key_for_pd(key))
-            reply = await self._ask_leader(
-                "GetRegion", request, pdpb_pb2.GetRegionResponse, max(0.001, deadline - loop.time())
-            )
+            left_s = max(0.001, deadline - loop.time())
+            try:
+                reply = await self._ask_leader("GetRegion", request, pdpb_pb2.GetRegionResponse, left_s)
+            except Unavailable:
+                if not why or loop.time() < deadline:
+                    raise
+                raise _not_found(key, why) from None  # a try cut short shows nothing
             if reply.header.error.type == pdpb_pb2.OK and reply.HasField("region"):
                 region = region_of_message(_without_down(reply.region, reply), reply.leader)
                 if region.holds(key):
@@ -131,7 +135,7 @@ class PdClient:
                 why = header_error(reply.header) if reply.header.error.type else "it knows none"
             pause_s = pauses.next_s()
             if loop.time() + pause_s >= deadline:
-                raise Unavailable(f"PD does not find the region of {name_of(key)}: {why}", hint=HINT)
+                raise _not_found(key, why)
             await asyncio.sleep(pause_s)
 
     async def store(self, store_id: int, *, deadline_s: float = DEADLINE_S) -> Store | None:
@@ -173,6 +177,10 @@ class PdClient:
             "UpdateServiceGCSafePoint", request, pdpb_pb2.UpdateServiceGCSafePointResponse, deadline_s
         )
         return int(reply.min_safe_point)
+
+
+def _not_found(key: bytes, why: str) -> Unavailable:
+    return Unavailable(f"PD does not find the region of {name_of(key)}: {why}", hint=HINT)
 
 
 def _store(message: metapb_pb2.Store) -> Store:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes import grpcio_server
 from tests.fakes.cluster import FakeCluster, Member
 from tests.fakes.pd import GC_WORKER, Changed, Fail, FakePd, Late, Lost
 from tests.waiting import until
@@ -441,7 +442,7 @@ async def test_a_reply_that_cannot_be_read(cluster: FakeCluster) -> None:
     async def garbage(request: bytes) -> bytes:
         return b"\xff\xff"
 
-    server = await rpc.serve([rpc.Service("pdpb.PD", {"GetMembers": garbage})], "127.0.0.1", 0)
+    server = await grpcio_server.serve([rpc.Service("pdpb.PD", {"GetMembers": garbage})], "127.0.0.1", 0)
     said = await says(Unavailable, PdClient.connect(f"127.0.0.1:{server.port}"))
     assert "what is no GetMembersResponse" in said
     await server.stop(None)

@@ -1,12 +1,10 @@
-"""grpcio's server with the same registration as the door: the option `rpc-server = "grpcio"`.
-
-Tests  tests/common/rpc/test_rpc.py
-"""
+"""grpcio's server with the same registration as the door: a peer whose HTTP/2 is not ours."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -14,7 +12,7 @@ import grpc.aio
 
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.net.port import check_port_free, port_taken
-from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.net.tls import Reread, TlsConfig
 from tidb_binlog.observe import log
 from tidb_binlog.rpc.service import INTERNAL, RECEIVE_BYTES_MAX, RpcStatus, Service, status_of
 
@@ -112,6 +110,26 @@ class Server:
             await self._server.stop(grace_s)
 
 
+def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
+    """Every handshake asks for the current files."""
+
+    def build() -> Any:
+        tls.server_tls()  # says what is wrong with them
+        ca, cert, key = (Path(path).read_bytes() for path in (tls.ca, tls.cert, tls.key))
+        return grpc.ssl_server_certificate_configuration([(key, cert)], root_certificates=ca)
+
+    files = Reread(tls, build, use="grpcio listener")
+    latest = first = files.current()
+
+    def fetch() -> Any:
+        # None: no change. grpcio holds a lock around this and its taking over of the answer.
+        nonlocal latest
+        given, latest = latest, files.current()
+        return None if latest is given else latest
+
+    return grpc.dynamic_ssl_server_credentials(first, fetch, require_client_authentication=True)
+
+
 async def serve(
     services: Sequence[Service],
     host: str,
@@ -131,7 +149,7 @@ async def serve(
         if tls is None:
             bound = server.add_insecure_port(target)
         else:
-            bound = server.add_secure_port(target, tls.server_credentials())
+            bound = server.add_secure_port(target, _credentials(tls))
         if bound == 0:
             raise RuntimeError("no address could be bound")
     except RuntimeError as error:
