@@ -30,7 +30,7 @@ PROGRAMS = ("pump", "drainer", "binlogctl", "reparo", "binlog-spark", "binlog-pl
 OF_AN_OPERATOR = ("*.toml", "systemd/*", "prometheus/*", "grafana/dashboards/*")
 """What is copied from an installation, below deploy/."""
 PAGE = (ROOT / "docs" / "install.md").read_text()
-(EMBEDDER,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+EMBEDDER, _ = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 SERVERS = "import importlib.util, sys; print([n for n in sys.argv[1:] if importlib.util.find_spec(n)])"
 
 

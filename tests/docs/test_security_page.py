@@ -129,7 +129,7 @@ def test_an_operator_gets_in_and_nobody_else(walk: Walk) -> None:
 
 
 def test_a_program_publishes_over_tls(walk: Walk) -> None:
-    (script,) = SECURITY.blocks("python")
-    done = walk.run(sys.executable, "-c", walk.own(script))
-    assert done.returncode == 0, done.stderr
+    for script in SECURITY.blocks("python"):
+        done = walk.run(sys.executable, "-c", walk.own(script))
+        assert done.returncode == 0, done.stderr
     assert (walk.directory / "archive").is_dir()

@@ -103,8 +103,8 @@ def test_every_command_is_known_here() -> None:
     counts = {page.path: (len(page.blocks("python")), len(page.blocks("sql"))) for page in PROGRAM_PAGES}
     assert counts == {
         "README.md": (2, 0),
-        "docs/quick-start.md": (1, 1),
-        "docs/publish.md": (2, 0),
+        "docs/quick-start.md": (2, 1),
+        "docs/publish.md": (3, 0),
         "docs/recordings.md": (1, 0),
         "docs/drainer.md": (0, 2),
     }
@@ -190,7 +190,7 @@ def test_the_first_hour(kept: Kept, tmp_path: Path) -> None:
         [ctl, *shlex.split(kept.own(live))[1:], "-from", "oldest"], stdout=subprocess.PIPE, text=True
     )
     try:
-        (script,) = QUICK_START.blocks("python")
+        script, _ = QUICK_START.blocks("python")
         (tmp_path / "books.py").write_text(
             script.replace("127.0.0.1:2379", kept.etcd.removeprefix("http://"))
         )
@@ -353,9 +353,8 @@ def test_python_programs_reach_the_downstream(nodes: Nodes, mariadb: MariaDbServ
     connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     connection.run(b"CREATE DATABASE app")
     try:
-        alone, beside = PUBLISH.blocks("python")
         printed = ""
-        for script in (alone, beside):
+        for script in PUBLISH.blocks("python"):
             script = script.replace("127.0.0.1:2379", endpoint)
             script = script.replace('"port": 3306, "user": "root", "password": ""', account)
             printed = run(sys.executable, "-c", script, PYTHONPATH=str(ROOT))
