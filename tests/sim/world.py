@@ -97,11 +97,18 @@ class World:
         if self._say is not None:
             self._say(line)
 
+    def _noted(self, record: logging.LogRecord, text: str) -> None:
+        """What a node or a program logs."""
+        self.trace(LIFE.get(), record.levelname, text)
+        said = record.getMessage()
+        if "unexpected error" in text or (record.levelname == "ERROR" and said.startswith(_NEVER)):
+            self.breaks(f"{LIFE.get().host} {said}: {text.splitlines()[-1]}")
+
     def run(self) -> None:
         """Raises `Broken`."""
         PORTS.enter(self.loop, self.network, self.store, self.downstream)
         PORTS.removed = self._removed
-        logged = _Logged(self.trace, self.breaks)
+        logged = _Logged(self._noted)
         gc.collect()
         gc.disable()  # when it comes is a matter of addresses, and it ends generators
         with logged, asyncio.Runner(loop_factory=lambda: self.loop) as runner:
@@ -450,6 +457,9 @@ def _named(fault: Callable[[], Any]) -> str:
     return fault.__name__.strip("_")
 
 
+_NEVER: Final = ("the downstream went back in time", "commit at or below the published watermark")
+"""Errors of a promise that was not kept: no server of a world goes back in time, and a Pump that has
+passed a prewrite when its commit comes has lost it to readers."""
 _LOGGERS: Final = ("tidb_binlog", "pumpclient")
 _PUMPS_MIN, _PUMPS_MAX = 3, 4
 _WRITES: Final = {"writev", "fdatasync", "fsync", "create"}
@@ -468,16 +478,12 @@ _DISK_CALLS: Final = (
 class _Logged(logging.Handler):
     """What nodes and programs log is a part of the trace. Whatever ends a node says what it is."""
 
-    def __init__(self, trace: Callable[..., None], breaks: Callable[[str], None]) -> None:
+    def __init__(self, noted: Callable[[logging.LogRecord, str], None]) -> None:
         super().__init__(logging.INFO)
-        self._trace = trace
-        self._breaks = breaks
+        self._noted = noted
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = self.format(record)
-        self._trace(LIFE.get(), record.levelname, text)
-        if "unexpected error" in text:
-            self._breaks(f"{LIFE.get().host} {record.getMessage()}: {text.splitlines()[-1]}")
+        self._noted(record, self.format(record))
 
     def __enter__(self) -> None:
         for name in _LOGGERS:

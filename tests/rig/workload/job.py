@@ -8,6 +8,7 @@ Tests  tests/rig/workload/test_tables.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tests.rig.workload.tables import Table
@@ -29,14 +30,17 @@ def binlog_states(job: DdlJob) -> tuple[SchemaState, ...]:
     return (SchemaState.DELETE_ONLY, last) if job.action == ActionType.DROP_COLUMN else (last,)
 
 
-def job_json(job: DdlJob, table: Table | None, start_ts: int) -> bytes:
-    """JSON of a finished job; `table` is the definition after it (the dropped one of a DROP TABLE).
+def job_json(job: DdlJob, table: Table | None, start_ts: int, tables: Sequence[Table] = ()) -> bytes:
+    """JSON of a finished job; `table` is the definition after it (the dropped one of a DROP TABLE), `tables`
+    those of a job about several, one for each part of its statement.
 
     FinishedTS is 0: it is not below the commit_ts, which is not drawn yet.
     """
     document = job.to_document()
     history = document["binlog"] | {"MultipleTableInfos": None}
-    if table is None:
+    if tables:
+        history["MultipleTableInfos"] = [each.info() | {"update_timestamp": start_ts} for each in tables]
+    elif table is None:
         history["DBInfo"] = database_info(job.schema_id, job.schema_name) | {"policy_ref_info": None}
     else:
         history["TableInfo"] = table.info() | {"update_timestamp": start_ts}

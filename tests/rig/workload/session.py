@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from binlog_playground.check.statistics import Statistics
 from pumpclient.errors import OutcomeUnknown, TransactionLost, WriteFailed
@@ -25,7 +25,7 @@ from tests.rig.workload.encoding import RowImages
 from tests.rig.workload.evolution import Ddl, Evolution
 from tests.rig.workload.model import Model, TableState
 from tests.rig.workload.model import Transaction as PlannedTransaction
-from tests.rig.workload.tables import SHARDS, Table
+from tests.rig.workload.tables import SHARDS, SWAPPED, Table
 from tests.rig.workload.workload import Ending, Plan, Workload
 from tidb_binlog.clock import Clock
 from tidb_binlog.ddl_job import ActionType, DdlJob
@@ -204,7 +204,30 @@ class Writer:
         query = f"CREATE DATABASE `{self.model.schema}`"
         await self._publish(await self._job(ActionType.CREATE_SCHEMA, query, None, None))
 
-    async def _job(self, kind: int, query: str, table: Table | None, before: Table | None) -> Made:
+    async def swap(self, one: TableState, other: TableState) -> None:
+        """Two tables that are closed and idle take each other's name, in one statement."""
+        first, second = one.table, other.table
+        between = f"{first.name}_"
+        query = (
+            f"RENAME TABLE `{first.name}` TO `{between}`, `{second.name}` TO `{first.name}`,"
+            f" `{between}` TO `{second.name}`"
+        )
+        moved = replace(first, name=between), replace(second, name=first.name)
+        tables = (*moved, replace(first, name=second.name))
+        async with self._working():
+            await self._publish(await self._job(ActionType.RENAME_TABLES, query, None, first, tables))
+        for name, table in zip((first.name, second.name, between), tables, strict=True):
+            self.model.rename(name, table)
+        self.statistics.ddl += 1
+
+    async def _job(
+        self,
+        kind: int,
+        query: str,
+        table: Table | None,
+        before: Table | None,
+        tables: Sequence[Table] = (),
+    ) -> Made:
         version = next(self._versions)
         described = DdlJob(
             id=next(self._ids),
@@ -217,7 +240,7 @@ class Writer:
             schema_version=version,
         )
         start_ts = await self.upstream.oracle.timestamp()
-        return Made(described, job.job_json(described, table, start_ts))
+        return Made(described, job.job_json(described, table, start_ts, tables))
 
     async def _publish(self, made: Made) -> None:
         for state in job.binlog_states(made.job):
@@ -265,6 +288,11 @@ async def run_evolution(
             continue
         if SHARDS[0] in writer.model.tables and turn % LOSES_EVERY == 2:
             await _change_shards(writer, changes, pause_s)
+            continue
+        if SWAPPED[0] in writer.model.tables and turn % LOSES_EVERY == 1:
+            one, other = (writer.model.tables[name] for name in SWAPPED)
+            async with _idle(one), _idle(other):
+                await writer.swap(one, other)
             continue
         name = changes.choose()
         state = writer.model.tables.get(name)

@@ -395,6 +395,14 @@ def losing_table(schema: str, table_id: int, name: str = "losing_key") -> Table:
     return new_table(table_id, schema, name, columns, primary=("id",), storage=HANDLE)
 
 
+SWAPPED: Final = ("swapped_1", "swapped_2")
+
+
+def swapped(schema: str, ids: Iterator[int]) -> list[Table]:
+    """Two tables that are alike and change places: no definition says that they have."""
+    return [losing_table(schema, next(ids), name) for name in SWAPPED]
+
+
 REFUSING: Final = "refusing"
 
 

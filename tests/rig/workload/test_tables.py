@@ -136,3 +136,12 @@ def test_create_sql() -> None:
         "PRIMARY KEY (`name`) /*T![clustered_index] NONCLUSTERED */"
         in by_name["ignored_case_key"].create_sql()
     )
+
+
+def test_a_job_about_several_tables_has_them_in_the_order_of_its_statement() -> None:
+    described = job_of(1, ActionType.RENAME_TABLES, 2, "demo", 3, "a", "RENAME TABLE a TO c, b TO a", 5)
+    one, other = tables.swapped("demo", itertools.count(3))
+    document = json.loads(job.job_json(described, None, 7, (one, other)))
+    infos = [TableInfo.from_json(info) for info in document["binlog"]["MultipleTableInfos"]]
+    assert [(info.id, info.name) for info in infos] == [(3, "swapped_1"), (4, "swapped_2")]
+    assert document["binlog"]["TableInfo"] is None

@@ -73,8 +73,8 @@ class DrainerWorld(World):
             server, self.network, self.loop, lambda: PORTS.pause(downstream.HOST, 0.002)
         )
         self.downstream.lost_commits = self._draw("lost_commits", (0.0, 0.03))
-        self.downstream.struck = self._draw("struck", (0.0, 0.05, 0.3))
-        self.downstream.slow_sessions = self._draw("slow_sessions", (0.0, 0.2))
+        self._struck = self._draw("struck", (0.0, 0.1, 0.3))
+        self._slow_sessions = self._draw("slow_sessions", (0.0, 0.2))
         self.kinds.append("ddl")
         self.downstream.strike = self._strike
         self.strict = self.rng.random() < 0.5
@@ -133,6 +133,8 @@ class DrainerWorld(World):
         created = asyncio.Event()
         self.loop.create_task(self._checked(self._work(created)), context=in_life(life))
         await asyncio.wait_for(created.wait(), CONVERGES_S)
+        await self._until_stored(self._checkpoint, self._last_ts)
+        self.downstream.struck, self.downstream.slow_sessions = self._struck, self._slow_sessions
         self.apps["operator"] = operator = new_life("operator")
         self.loop.create_task(self._checked(self._decide()), context=in_life(operator))
 
@@ -144,6 +146,7 @@ class DrainerWorld(World):
             version = publisher.schema_version
             writer = Writer(publisher, upstream, self.model, self.statistics, ids, version)
             await _create(writer, ids, strict=self.strict)
+            self._last_ts = writer.last_commit_ts
             created.set()
             end_s = clock.monotonic_s() + self.size.faults_s
             mix = Mix(abandon=0.005, lose_commit=0.02)
@@ -265,5 +268,6 @@ async def _create(writer: Writer, ids: Iterator[int], *, strict: bool) -> None:
     await writer.create_schema()
     losing = [] if strict else [tables.losing_table(SCHEMA, next(ids))]
     recasting = tables.losing_table(SCHEMA, next(ids), tables.RECASTING)
-    for table in (*tables.standing_tables(SCHEMA, ids), *tables.shards(SCHEMA, ids), recasting, *losing):
+    pairs = (*tables.shards(SCHEMA, ids), *tables.swapped(SCHEMA, ids))
+    for table in (*tables.standing_tables(SCHEMA, ids), *pairs, recasting, *losing):
         await writer.run_ddl(creation(table))
