@@ -43,7 +43,7 @@ class SimServer:
     routes: Routes
     port: int
 
-    async def offer(self, services: Sequence[rpc.Service]) -> None:
+    def offer(self, services: Sequence[rpc.Service]) -> None:
         self.methods = _methods(services)
 
     def take_reloads(self, reload: Any) -> None:
