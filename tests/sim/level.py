@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pump.index.index import plyvel
+
 
 class Level:
     """The files of one index; `open` as often as its process begins."""
@@ -25,6 +27,7 @@ class Level:
         self._synced: dict[bytes, bytes] = {}
         self._values: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
+        self.damaged: frozenset[bytes] = frozenset()  # keys that cannot be read
 
     def write(self, batch: dict[bytes, bytes | None], *, sync: bool) -> None:
         for key, value in batch.items():
@@ -40,14 +43,22 @@ class Level:
         if sync:
             self._synced, self._kept = dict(self._values), []
 
+    def rot(self, rng: random.Random) -> None:
+        """A block, or some of its keys."""
+        at = rng.randrange(len(self._keys))
+        self.damaged = frozenset(self._keys[at : at + rng.choice((1, 16))])
+
     def after_power_cut(self, rng: random.Random) -> Level:
         left = Level()
+        left.damaged = self.damaged
         left.write(dict(self._synced), sync=True)
         for batch in self._kept[: rng.randint(0, len(self._kept))]:
             left.write(batch, sync=True)
         return left
 
     def get(self, key: bytes) -> bytes | None:
+        if key in self.damaged:
+            raise plyvel.CorruptionError(b"block checksum mismatch")
         return self._values.get(key)
 
     @property
@@ -98,8 +109,9 @@ class Database:
         if include_stop and keys[after : after + 1] == [stop]:
             after += 1
         chosen = keys[first:after]  # a snapshot
-        values = [self._level.get(key) for key in chosen]
-        yield iter([(key, value) for key, value in zip(chosen, values, strict=True) if value is not None])
+        while chosen and chosen[-1] in self._level.damaged:
+            del chosen[-1]  # plyvel asks how it went only where an entry follows
+        yield iter([(key, value) for key in chosen if (value := self._level.get(key)) is not None])
 
     def raw_iterator(self, *, verify_checksums: bool) -> _Raw:
         return _Raw(self._level)
@@ -121,14 +133,20 @@ class _Batch:
 
 class _Raw:
     def __init__(self, level: Level) -> None:
+        self._level = level
         self._keys = list(level.keys)
         self._at = len(self._keys)
 
     def seek(self, key: bytes) -> None:
-        self._at = bisect_left(self._keys, key)
+        self._go(bisect_left(self._keys, key))
 
     def seek_to_last(self) -> None:
-        self._at = len(self._keys) - 1
+        self._go(len(self._keys) - 1)
+
+    def _go(self, at: int) -> None:
+        self._at = at
+        if self.valid():
+            self._level.get(self.key())
 
     def valid(self) -> bool:
         return 0 <= self._at < len(self._keys)
@@ -137,10 +155,10 @@ class _Raw:
         return self._keys[self._at]
 
     def next(self) -> None:
-        self._at += 1
+        self._go(self._at + 1)
 
     def prev(self) -> None:
-        self._at -= 1
+        self._go(self._at - 1)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -223,6 +223,19 @@ MUTANTS: Final = {
         "a start goes on from the savepoint, which is behind the last record",
         ARCHIVE,
     ),
+    "damage-is-read": Mutant(
+        "pump.storage.readers",
+        "                raise self._log.segment(fid).corruption(error) from None\n        return",
+        "                at = offset - self.base + VALUE_HEADER_SIZE\n"
+        "                return self.block[at : at + self._log.segment(fid).head(offset)[0]]\n        return",
+        "a Pump sends what its log has, whatever the checksum says",
+    ),
+    "damage-of-the-index-is-an-end": Mutant(
+        "pump.index.index",
+        "            self._check_end(last)\n",
+        "",
+        "an index that cannot be read is taken for one that ends",
+    ),
 }
 
 

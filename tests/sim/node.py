@@ -14,6 +14,7 @@ from pump.config import PumpConfig
 from tests.crash.faults.disk import CUTS, ROOT, Disk
 from tests.sim.life import LIFE, Life
 from tests.sim.ports import PORTS
+from tests.sim.rot import Rot
 from tests.sim.scheduling import end_all
 from tidb_binlog.config import loading
 from tidb_binlog.observe import log
@@ -61,6 +62,7 @@ class Node:
         self.address = f"{name}:{port}"
         self.disk = Disk()
         self.disk.makedirs(ROOT, exist_ok=True)
+        self.rot = Rot()
         self.life: Life | None = None
         self.has_left = False  # for good
         self._process: Daemon | None = None

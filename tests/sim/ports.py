@@ -157,6 +157,15 @@ def _open_index(path: str, **_: Any) -> index.Index:
     return index.Index(Database(level, life, lambda: PORTS.pause(life.host, _FILED_S)), path)
 
 
+_SET_ASIDE = data_dir.DataDir.set_aside
+
+
+def _set_aside(own: data_dir.DataDir, name: str, suffix: str) -> str:
+    if name == "kv":
+        PORTS.levels.pop(LIFE.get().host, None)
+    return _SET_ASIDE(own, name, suffix)
+
+
 @connection.own_errors()
 def _open_session(target: connection.Target) -> connection.Connection:
     assert PORTS.downstream is not None
@@ -179,6 +188,7 @@ def install() -> None:
     filesystem.lock = lambda descriptor: True  # type: ignore[assignment]
     filesystem.unlock = lambda descriptor: None  # type: ignore[assignment]
     data_dir.DataDir.value_path = property(lambda self: f"{disk.ROOT}/value")  # type: ignore[assignment]
+    data_dir.DataDir.set_aside = _set_aside  # type: ignore[method-assign]
     index.Index.open = staticmethod(_open_index)  # type: ignore[method-assign, assignment]
     SystemClock.wall_s = staticmethod(_wall_s)  # type: ignore[assignment]
     SystemClock.monotonic_s = staticmethod(_monotonic_s)  # type: ignore[assignment]

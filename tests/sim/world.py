@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from pump.index.index import IndexDamaged
 from tests.crash.faults.disk import FREE
 from tests.sim import retention
 from tests.sim.downstream import Downstream
@@ -34,7 +35,7 @@ from tests.sim.retention import Purges
 from tests.sim.scheduling import SimLoop
 from tests.sim.shrinking import Size
 from tidb_binlog.binlog import PREWRITE
-from tidb_binlog.errors import BinlogError
+from tidb_binlog.errors import BinlogError, Corruption
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.layout import TXN, decode_entry
 from tidb_binlog.upstream_port import Committed
@@ -81,6 +82,7 @@ class World:
         # A world of its own kind: some faults often, some never.
         weights = {fault: self.rng.choice((0, 1, 5)) for fault in self._faults()} | {self._kill_pump: 2}
         self._weights = {fault: weights[fault] for fault in weights if _named(fault) not in size.without}
+        self._rotten = False  # something was damaged
         self.healed_s = 0.0  # from then on nothing goes wrong any more
         self.counts: Counter[str] = Counter()
         self._broken: asyncio.Future[None] | None = None
@@ -103,6 +105,9 @@ class World:
         said = record.getMessage()
         if "unexpected error" in text or (record.levelname == "ERROR" and said.startswith(_NEVER)):
             self.breaks(f"{LIFE.get().host} {said}: {text.splitlines()[-1]}")
+        error = str(getattr(record, "fields", {}).get("error", ""))
+        if _BEHIND_DOWNSTREAM in error:
+            self.breaks(f"{LIFE.get().host} {said}: {error}")
 
     def run(self) -> None:
         """Raises `Broken`."""
@@ -260,7 +265,7 @@ class World:
         return (
             *(self._kill_pump, self._stop_pump, self._close, self._join),
             *(self._cut, self._reset, self._compact, self._slow_disk, self._fail_disk, self._fill_disk),
-            self._slow_etcd,
+            *(self._slow_etcd, self._rot, self._rot_index),
         )
 
     async def _fault(self) -> None:
@@ -306,11 +311,17 @@ class World:
             await self._stopped(self.rng.choice(up))
         return bool(up)
 
-    async def _kill_or_stop(self, pump: PumpNode) -> None:
+    def _may_end(self, node: Node, code: int) -> bool:
+        """By damage, too, a Pump's own, or of which a Pump tells a Drainer; with another code by that of an
+        index."""
+        damaged = code in (Corruption.exit_code, IndexDamaged.exit_code) and self._rotten
+        return node.may_end(code) or (damaged and not self.healed_s)
+
+    async def _kill_or_stop(self, node: Node) -> None:
         if self.rng.random() < 0.5:
-            await pump.kill(power=self.rng.random() < 0.5)
+            await node.kill(power=self.rng.random() < 0.5)
         else:
-            await self._stopped(pump)
+            await self._stopped(node)
 
     async def _stopped(self, node: Node) -> None:
         self.trace(node.name, "is told to stop")
@@ -318,7 +329,7 @@ class World:
         await asyncio.wait({stopping}, timeout=60.0)
         if not stopping.done():
             self.breaks(f"{node.name} does not stop")
-        elif (code := stopping.result()) is not None and not node.may_end(code):
+        elif (code := stopping.result()) is not None and not self._may_end(node, code):
             self.breaks(f"{node.name} stopped with {code}")
 
     def _hosts(self) -> list[str]:
@@ -373,6 +384,31 @@ class World:
         self.network.slow_hosts.add(HOST)
         self.loop.call_later(self.rng.choice((2.0, 10.0)), self.network.slow_hosts.discard, HOST)
 
+    def _rot(self) -> bool:
+        """What is synced is damaged, until somebody restores it."""
+        node = self.rng.choice(self._with_disks())
+        self._rotten = True
+        damage = node.rot.strike(node.disk, self.rng, cuts=not node.is_up)
+        self.trace(node.name, "has damage:", damage)
+        return bool(damage)
+
+    async def _restore(self, node: Node) -> None:
+        """A process that runs may have read the damage, and keep what it read."""
+        if node.rot.damage and node.is_up:
+            await self._kill_or_stop(node)
+        node.rot.restore(node.disk)
+
+    def _rot_index(self) -> bool:
+        """The log has everything: the next start builds it anew."""
+        host = self.rng.choice(list(self.pumps))
+        level = PORTS.levels.get(host)
+        if level is None or not level.keys:
+            return False
+        self._rotten = True
+        level.rot(self.rng)
+        self.trace("index of", host, "has damage")
+        return True
+
     async def _join(self) -> bool:
         if len(self.pumps) >= _PUMPS_MAX:
             return False
@@ -406,7 +442,10 @@ class World:
                 await self._kill_or_stop(pump)
         for node in self._nodes():
             code = node.ended()
-            if code is not None and not node.may_end(code):
+            if node.rot.damage and (code == Corruption.exit_code or self.rng.random() < 0.1):
+                self.counts["damage ended a node"] += code == Corruption.exit_code
+                await self._restore(node)
+            if code is not None and not self._may_end(node, code):
                 self.breaks(f"{node.name} ended by itself with {code}")
             if code == 0:
                 node.has_left = True  # nobody has told it to stop: it is closed
@@ -422,7 +461,10 @@ class World:
         self.network.slow_hosts.clear()
         for node in self._with_disks():
             node.disk.fails.clear()
+            await self._restore(node)
             self._free_disk(node)
+        for level in PORTS.levels.values():
+            level.damaged = frozenset()
         for pump in self.pumps.values():
             if pump.is_up and pump.disk.struck & _WRITES:
                 await self._kill_or_stop(pump)
@@ -446,7 +488,7 @@ class World:
             if node.is_up or node.has_left:
                 continue
             code = node.ended()
-            if code is not None and not node.may_end(code):
+            if code is not None and not self._may_end(node, code):
                 self.breaks(f"{node.name} ended with {code} though nothing is wrong")
             node.has_left = code == 0
             if not node.has_left:
@@ -473,6 +515,9 @@ _DISK_CALLS: Final = (
     "ftruncate",
     "rename",
 )
+
+
+_BEHIND_DOWNSTREAM: Final = "are downstream, but the relay log"
 
 
 class _Logged(logging.Handler):

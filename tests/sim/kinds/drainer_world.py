@@ -26,6 +26,7 @@ from binlog_playground.check.verify import compare
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.relay_format import FORMATS
+from drainer.mysql.errors import SessionError
 from pumpclient.publish.publisher import open_publisher
 from tests.crash.faults.disk import ROOT
 from tests.rig.workload import tables
@@ -37,7 +38,7 @@ from tests.rig.workload.workload import Mix, Workload
 from tests.sim import downstream
 from tests.sim.downstream import Downstream
 from tests.sim.etcd import HOST
-from tests.sim.life import Life
+from tests.sim.life import WORLD, Life
 from tests.sim.network import SimHttp
 from tests.sim.node import ETCD, DrainerNode, Node, die, in_life, new_life
 from tests.sim.ports import PORTS
@@ -167,7 +168,7 @@ class DrainerWorld(World):
         while True:
             await asyncio.sleep(1.0)
             for drainer in self.drainers:
-                with contextlib.suppress(BinlogError):
+                with contextlib.suppress(BinlogError, SessionError):
                     page = await http.ask("GET", drainer.address, "/ddl", None)
                     if page.status != HTTPStatus.OK:
                         continue
@@ -191,7 +192,7 @@ class DrainerWorld(World):
     def _faults(self) -> tuple[Callable[[], Any], ...]:
         return (
             *(self._kill_pump, self._stop_pump, self._join, self._compact),
-            *(self._slow_disk, self._fail_disk, self._fill_disk),
+            *(self._slow_disk, self._fail_disk, self._fill_disk, self._rot, self._rot_index),
             *(self._slow_etcd, self._cut, self._reset, self._kill_drainer, self._stop_drainer),
             *(self._reset_downstream, self._slow_downstream, self._lose_upstream),
         )
@@ -222,7 +223,8 @@ class DrainerWorld(World):
         for drainer in self.drainers:
             if drainer.life is life:
                 self.counts["kill drainer at a DDL"] += 1
-                self.loop.create_task(self._checked(drainer.kill()))
+                # Not by the life itself, with which it would end in the middle.
+                self.loop.create_task(self._checked(drainer.kill()), context=in_life(WORLD))
 
     def _reset_downstream(self) -> None:
         self.downstream.reset(self.rng.choice(("", "d1", "d2")))
