@@ -507,13 +507,8 @@ _PUMPS_MIN, _PUMPS_MAX = 3, 4
 _WRITES: Final = {"writev", "fdatasync", "fsync", "create"}
 """Of calls to a disk: a log of which one has failed takes nothing until the Pump is started again."""
 _DISK_CALLS: Final = (
-    *("fdatasync",) * 3,
-    *sorted(_WRITES),
-    "pread",
-    "unlink",
-    "pwrite",
-    "ftruncate",
-    "rename",
+    *(*("fdatasync",) * 3, *sorted(_WRITES)),
+    *("pread", "unlink", "pwrite", "ftruncate", "rename"),
 )
 
 
