@@ -59,6 +59,8 @@ class MemoryPull:
             raise rpc.RpcStatus(OUT_OF_RANGE, f"binlogs up to {pump.purged_ts} are purged")
         session = PullSession(opening.after_ts, opening.until_ts or TS_MAX)
         session.request(opening.credit_bytes, opening.wait_watermark, opening.given_ts)
+        now_s, silence_s = asyncio.get_running_loop().time, opening.silence_ms / 1000
+        said_s = now_s()
         with pump.stored.waiting() as wake:
             reading = asyncio.create_task(_read(requests, session, wake))
             try:
@@ -70,8 +72,13 @@ class MemoryPull:
                         await self._take(pump)
                         while (message := self._message(session, opening.parts_above)) is not None:
                             yield message
+                            said_s = now_s()
+                        if silence_s and now_s() >= said_s + silence_s:
+                            yield self._sign_of_life(session)
+                            said_s = now_s()
+                    soon = self._sorter.open_count or pump.hanging
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(ASK_S if self._sorter.open_count else None):
+                        async with asyncio.timeout(ASK_S if soon else silence_s or None):
                             await wake.wait()
             finally:
                 reading.cancel()
@@ -124,6 +131,11 @@ class MemoryPull:
         if message is None:
             return self._part(session)
         return replies.batch(message.deliveries, message.watermark, message.waits_for_start_ts)
+
+    def _sign_of_life(self, session: PullSession) -> bytes:
+        held_by = next((entry.start_ts for entry in self._sorter.open_prewrites()), 0)
+        message = session.sign_of_life(held_by)
+        return replies.batch([], message.watermark, message.waits_for_start_ts)
 
     def _page(self, session: PullSession, parts_above: int) -> Page:
         deliveries = self._recent.after(session.position, session.page_bytes, session.until_ts) or []

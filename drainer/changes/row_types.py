@@ -64,12 +64,9 @@ class RowTypes(Generic[R]):
         self._fields = {
             cls: row_fields(cls) for cls in (*self._classes.values(), self._for_all) if cls is not None
         }
-        self._images: dict[Table, Callable[[dict[str, Any]], Any] | None] = {}
-
-    @property
-    def is_none(self) -> bool:
+        self.is_none = not self._fields
         """No table has a class."""
-        return not self._fields
+        self._images: dict[Table, Callable[[dict[str, Any]], Any] | None] = {}
 
     def row(self, row: Row) -> Row[Any]:
         """With objects. Raises `RowTypeError`."""

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from pumpclient.errors import ClientClosed
 from pumpclient.opening import Opening
 from pumpclient.publish.publisher import Publisher
 from pumpclient.testing import MemoryCluster
@@ -16,6 +17,8 @@ def test_every_way_to_open() -> None:
         cluster = MemoryCluster()
         async with cluster.publisher() as publisher:
             await publisher.create_database("shop")
+        with pytest.raises(ClientClosed):
+            await publisher.create_database("late")
         async with await cluster.publisher() as publisher:
             assert publisher.catalog.databases
         publisher = await asyncio.create_task(cluster.publisher())

@@ -204,12 +204,7 @@ class Archive:
 
         Raises `ConfigError` for what is no query of these, and as `read`.
         """
-        named = {str(table).lower(): str(table) for table in self.tables}
-
-        def changes(table: str) -> pa.RecordBatchReader:
-            return self.to_arrow(table=named.get(table.lower(), table), start=start, stop=stop)
-
-        return frames.query(query, changes)
+        return frames.query(query, lambda table: self.to_arrow(table=table, start=start, stop=stop))
 
     # -- parts ---------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ import drainer
 import pumpclient
 from binlog_testing import BinlogCluster
 from pumpclient import column
-from tests.waiting import PATIENCE_S
+from pumpclient.testing.memory_pump import MemoryPump
+from tests.waiting import PATIENCE_S, until
 
 COLUMNS = [column("id", "int", nullable=False), column("item", "longtext")]
 
@@ -189,3 +190,50 @@ def test_two_clusters_share_nothing_and_an_endpoint_ends_with_its_cluster(cluste
         pass
     with pytest.raises(drainer.BinlogError):
         pumpclient.open_publisher_sync(other.endpoint)
+
+
+def test_a_reader_that_is_behind_what_is_purged_is_told(cluster: BinlogCluster) -> None:
+    with cluster.subscribe_sync(start="now") as stream:
+        for pump_id in list(cluster.pumps):
+            cluster.pumps[pump_id] = MemoryPump(pump_id, 1)  # it comes back with less
+        cluster.purge(stream.position + (1 << 40))
+        with pytest.raises(drainer.BinlogsLost):
+            next(stream)
+
+
+def test_a_pump_that_hangs_holds_the_stream(cluster: BinlogCluster) -> None:
+    for pump in cluster.pumps.values():
+        pump.hanging = True
+    with cluster.subscribe_sync(start="oldest") as stream:
+        assert not stream.ready(0.1)
+        for pump in cluster.pumps.values():
+            pump.hanging = False
+        assert isinstance(next(stream), drainer.Ddl)
+
+
+async def test_a_stream_says_what_it_waits_for(cluster: BinlogCluster) -> None:
+    async with cluster.publisher() as publisher, cluster.subscribe(start="now") as stream:
+        open_one = publisher.transaction()
+        await open_one.begin()
+        open_one.insert("shop.orders", {"id": 1, "item": "pen"})
+        await open_one.prewrite()
+        async with publisher.transaction() as txn:
+            txn.insert("shop.orders", {"id": 2, "item": "ink"})
+        reading = asyncio.ensure_future(anext(stream))
+        await until(lambda: f"(open transaction with start_ts {open_one.start_ts})" in stream.waits_for)
+        await open_one.roll_back()
+        async with asyncio.timeout(PATIENCE_S):
+            assert numbers([await reading]) == [2]
+
+
+async def test_who_waits_at_a_pump_is_woken_from_any_thread() -> None:
+    pump = MemoryPump("pump-1", 1)
+    with pump.stored.waiting() as wake:
+        assert pump.receive(1, b"x") is None
+        assert wake.is_set()
+        wake.clear()
+        await asyncio.to_thread(pump.receive, 1, b"y")
+        async with asyncio.timeout(PATIENCE_S):
+            await wake.wait()
+    assert pump.receive(1, b"z") is None
+    assert len(pump.payloads) == 3

@@ -199,6 +199,20 @@ def test_what_does_not_fit_is_said_and_ends_the_stream_before_it(cluster: Binlog
             assert stream.position < first.commit_ts
 
 
+async def test_nothing_that_follows_is_given(cluster: BinlogCluster) -> None:
+    async with cluster.subscribe(
+        tables=["shop.*"], start="oldest", row_type={"shop.items": OfText}
+    ) as stream:
+        assert [type(await anext(stream)) for _ in range(3)] == [drainer.Ddl] * 3
+        with pytest.raises(drainer.RowTypeError) as first:
+            await anext(stream)
+        position = stream.position
+        with pytest.raises(drainer.RowTypeError) as again:
+            await anext(stream)
+        assert again.value is first.value
+        assert position == stream.position
+
+
 def test_a_value_that_is_no_date() -> None:
     """Dates that no calendar has come as texts, which a field of type date does not take."""
     with BinlogCluster() as cluster, cluster.publisher_sync() as publisher:
