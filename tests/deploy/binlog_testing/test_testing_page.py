@@ -17,10 +17,41 @@ PAGE = Page("docs/testing.md")
 PATHS = os.pathsep.join(str(ROOT / directory) for directory in ("", "common", "deploy"))
 
 
+TYPED = """
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+import drainer
+
+
+@dataclass
+class Order:
+    id: int
+
+
+async def objects() -> None:
+    async with drainer.subscribe("etcd:2379", row_type=Order) as stream:
+        async for change in stream:
+            if isinstance(change, drainer.Transaction):
+                for row in change.rows:
+                    assert_type(row.after, Order | None)
+
+
+def plain() -> None:
+    with drainer.subscribe_sync("etcd:2379") as stream:
+        for change in stream:
+            if isinstance(change, drainer.Transaction):
+                for row in change.rows:
+                    assert_type(row.after, dict[str, Any] | None)
+"""
+"""What a type checker knows of rows."""
+
+
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     names = ("counter.py", "test_counter.py", "test_people.py")
     for name, code in zip(names, PAGE.blocks("python"), strict=True):
         (tmp_path / name).write_text(code)
+    (tmp_path / "typed.py").write_text(TYPED)
     environ = {**os.environ, "PYTHONPATH": PATHS}
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "binlog_testing.plugin", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -29,7 +60,7 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 passed" in done.stdout
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *names],
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", *names, "typed.py"],
         cwd=tmp_path,
         env={
             **environ,
