@@ -23,7 +23,7 @@ from drainer.stream.pull.merged import MergedBatch, Spilled
 from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import Rules
 from drainer.txn import Ddl, LargeTransaction, Transaction
-from tidb_binlog.clock import SystemClock
+from tidb_binlog.clock import SystemClock, look_later
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log, trace
 from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
@@ -146,7 +146,7 @@ class Runner(Generic[S]):
     async def keep_checkpoint(self) -> None:
         """Store the checkpoint whenever it has moved, at most once an interval."""
         while True:
-            await asyncio.sleep(self._interval_s)
+            await look_later(self._interval_s)
             self._saving_since_s = asyncio.get_running_loop().time()
             await self.sink.save()
             self._saving_since_s = None

@@ -37,7 +37,7 @@ from pump.watermark.idle import IdleWatermark
 from pump.write import admission
 from tidb_binlog import rpc, time_text, tso
 from tidb_binlog.budget import Ticket
-from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.clock import Clock, SystemClock, look_at
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.door.network import network_of
@@ -257,7 +257,8 @@ class Pullers:
                         reader.result()
                         return  # the puller sends nothing more: it has left
                     with self._idle.waiting(session, session.waits_for):
-                        if not await _is_woken(wake, silence_s and said_s + silence_s):
+                        due_s = silence_s and look_at(said_s + silence_s - now_s())
+                        if not await _is_woken(wake, due_s):
                             yield _encoded(session.sign_of_life(self._held_by(session)))
                             said_s = now_s()
             finally:

@@ -31,6 +31,7 @@ from typing import Final
 from pump import metrics
 from pump.storage.storage import Storage
 from tidb_binlog import binlog, tso
+from tidb_binlog.clock import look_later
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
@@ -160,7 +161,7 @@ async def write_fake_binlogs(
     """
     seen = storage.stored_total
     while True:
-        await asyncio.sleep(interval_s)
+        await look_later(interval_s)
         if storage.stored_total == seen and needed() and storage.write_failure is None:
             try:
                 await store_fake_binlog(storage, oracle)

@@ -9,7 +9,6 @@ Tests   tests/pump/watermark/test_stall_report.py
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from itertools import islice
 from typing import Final
@@ -21,7 +20,7 @@ from pump.storage.storage import Storage
 from pump.watermark.resolver import Resolver
 from pump.watermark.stall_report import Settled, StallReport, Subject, latest_answer, next_step, subject_of
 from tidb_binlog import tso
-from tidb_binlog.clock import Clock
+from tidb_binlog.clock import Clock, look_later
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
 from tidb_binlog.status.pump import OpenPrewriteStatus, StagesStatus, StageStatus
@@ -49,7 +48,7 @@ class StallMonitor:
         """Observe again and again; until cancelled."""
         while True:
             await self.observe()
-            await asyncio.sleep(_PERIOD_S)
+            await look_later(_PERIOD_S)
 
     async def observe(self) -> None:
         """Observe once."""

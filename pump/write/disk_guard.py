@@ -13,6 +13,7 @@ import os
 
 from pump import metrics
 from pump.write.admission import Disk
+from tidb_binlog.clock import look_later
 from tidb_binlog.observe import log
 
 _PERIOD_S = 3.0
@@ -55,7 +56,7 @@ class DiskGuard:
     async def run(self) -> None:
         """Ask again and again; until cancelled."""
         while True:
-            await asyncio.sleep(_PERIOD_S)
+            await look_later(_PERIOD_S)
             try:
                 await self.refresh()
             except OSError as error:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Final
 
 from tidb_binlog.backoff import Backoff
-from tidb_binlog.clock import Clock
+from tidb_binlog.clock import Clock, look_later
 from tidb_binlog.cluster import rival
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import Announcement, EntryChanged, Registry
@@ -130,7 +130,7 @@ class Heartbeat:
         backoff = Backoff(_RETRY_FIRST_S, max(self._interval_s, _RETRY_FIRST_S))
         pause_s = self._interval_s
         while True:
-            await asyncio.sleep(pause_s)
+            await look_later(pause_s)
             if await self.beat():
                 backoff.reset()
                 pause_s = self._interval_s

@@ -16,7 +16,7 @@ import asyncio
 from typing import Final
 
 from tidb_binlog import tso
-from tidb_binlog.clock import Clock
+from tidb_binlog.clock import Clock, look_later
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log, trace
 from tidb_binlog.status.clock_skew import SKEW_S
@@ -88,7 +88,7 @@ class UpstreamTime:
                 await self.refresh()
                 due_s = self._clock.monotonic_s() + _DRAW_S
             self._move()
-            await asyncio.sleep(_MOVE_S)
+            await look_later(_MOVE_S)
 
     async def refresh(self) -> None:
         """Have the limit of now, whatever this process missed (a suspended host, a replay of old work): by a

@@ -8,7 +8,6 @@ Out     `/status` (the Go drainer's keys first, then ours), the gauges of the la
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -20,7 +19,7 @@ from drainer.operate.status import lag
 from drainer.operate.status.lag import Circumstances, Lag, Places, PumpPlace, Rates
 from drainer.operate.status.pump_status import PumpStatusReader
 from tidb_binlog import tso, version
-from tidb_binlog.clock import Clock
+from tidb_binlog.clock import Clock, look_later
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.status.codec import plain
@@ -135,7 +134,7 @@ class Status:
     async def run(self) -> None:
         """Note progress, and ask who holds the stream what it waits for."""
         while True:
-            await asyncio.sleep(PACE_S)
+            await look_later(PACE_S)
             await self.note()
 
     async def note(self) -> None:

@@ -10,14 +10,13 @@ Tests  tests/drainer/operate/status/test_document.py
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import sys
 from collections.abc import Callable
 from typing import Final
 
 from drainer.operate.status.document import View
-from tidb_binlog.clock import Clock
+from tidb_binlog.clock import Clock, look_later
 from tidb_binlog.observe import log
 from tidb_binlog.observe.show import TerminalLine
 from tidb_binlog.quantities import span
@@ -74,7 +73,7 @@ async def run(read_view: Callable[[], View], clock: Clock, *, on_terminal: bool)
     terminal = TerminalLine() if on_terminal else None
     try:
         while True:
-            await asyncio.sleep(PACE_S)
+            await look_later(PACE_S)
             view = read_view()
             due, caught_up = cadence.observe(view.lag_s, clock.monotonic_s())
             if due and terminal is None:

@@ -9,7 +9,6 @@ Tests  tests/drainer/sink/mysql/test_lane_tuning.py, tests/drainer/sink/mysql/te
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -21,7 +20,7 @@ from drainer.sink.background import Background
 from drainer.sink.mysql.lane_set import LaneSet
 from drainer.sink.mysql.lane_tuning import LaneSample, LaneTuning
 from drainer.sink.mysql.settings import ApplierSettings
-from tidb_binlog.clock import Clock
+from tidb_binlog.clock import Clock, look_later
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
@@ -114,7 +113,7 @@ class LaneCount:
     async def run(self) -> None:
         """Try other counts while there is work, until cancelled."""
         while True:
-            await asyncio.sleep(TUNE_S)
+            await look_later(TUNE_S)
             self.goal = self._tuning.decide(self._sample())
 
     def _sample(self) -> LaneSample:

@@ -36,7 +36,7 @@ from drainer.stream.pull.pull_message import Arrival, DdlMark
 from drainer.stream.pull.pump_source import BinlogsGone, PullChoice, PullClient, PumpSource
 from drainer.stream.pull.spill import SpillDirectory
 from tidb_binlog import binlog, ddl_job, rpc, tso
-from tidb_binlog.clock import Clock
+from tidb_binlog.clock import Clock, look_at
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 from tidb_binlog.errors import Unavailable
@@ -141,7 +141,7 @@ class IdleAsking:
         """Ask again and again; until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_s()):
+                async with asyncio.timeout_at(look_at(self._pause_s())):
                     await self._hurry.wait()
             self._hurry.clear()
             self._ask()

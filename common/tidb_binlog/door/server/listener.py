@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.clock import Clock, SystemClock, look_at
 from tidb_binlog.door.calls.methods import methods_of
 from tidb_binlog.door.http.admin_guard import AdminGuard
 from tidb_binlog.door.http.routes import Guard, Peer, Routes
@@ -238,6 +238,8 @@ class Server:
     def opened(self, wire: ConnectionTransport) -> None:
         """Before anything that the peer sent is read."""
         self.wires.add(wire)
+        now_s = self.clock.monotonic_s()
+        self.tick_at(self._look_s(now_s), now_s)
         why = None if self._tls is None else self._tls.refusal(wire.certificate())
         if why is not None:
             STATS.handshakes_failed += 1
@@ -280,13 +282,18 @@ class Server:
 
     def _tick(self) -> None:
         now_s = self.clock.monotonic_s()
-        next_s = now_s + LOOK_S
+        next_s = self._look_s(now_s)
         for wire in list(self.wires):
             wire.tick(now_s)
             if wire.connection is not None:
                 next_s = min(next_s, wire.connection.next_tick_s)
         self.next_tick_s = float("inf")
         self.tick_at(next_s, now_s)
+
+    def _look_s(self, now_s: float) -> float:
+        """When the connections are looked at again: not at all while there are none."""
+        loop = asyncio.get_running_loop()
+        return now_s + look_at(LOOK_S) - loop.time() if self.wires else float("inf")
 
     def tick_at(self, moment_s: float, now_s: float) -> None:
         """A connection has something to do then; it is called at most `TICK_S` later."""
@@ -295,7 +302,8 @@ class Server:
             if self._timer is not None:
                 self._timer.cancel()
             self.next_tick_s = moment_s
-            self._timer = asyncio.get_running_loop().call_later(moment_s - now_s, self._tick)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(loop.time() + moment_s - now_s, self._tick)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -258,9 +258,9 @@ def test_binlogs_keep_the_pace_quick() -> None:
 
 def test_who_waits_for_the_stream_is_not_kept_waiting() -> None:
     found = asked_at(14.2, (13.6, "hurry"))
-    assert found == [*steps(ASK_S, QUIET_AFTER_S, ASK_S), 11.5, 13.0, 13.6, 14.1]
+    assert found == [*steps(ASK_S, QUIET_AFTER_S, ASK_S), 11.5, 13.0, 13.6, 14.0]
 
 
 def test_a_pump_that_closes_keeps_the_pace_quick() -> None:
     found = asked_at(24.2, (13.1, "closing"), (13.3, "closing"))
-    assert found == [*steps(ASK_S, QUIET_AFTER_S, ASK_S), 11.5, 13.0, *steps(13.1, 24.1, ASK_S)]
+    assert found == [*steps(ASK_S, QUIET_AFTER_S, ASK_S), 11.5, 13.0, 13.1, *steps(13.5, 24.0, ASK_S)]
