@@ -71,6 +71,17 @@ class TraceHold(Hold):
         # A rollback stands at its start_ts, and is collected up to the safe point, itself included.
         return max(oldest - 1, 0)
 
+    async def take(self, ts: Ts) -> Ts:
+        """PD takes no hold that comes too late, as that of a pump that has no watermark yet: it is from where
+        one can be had then, for what is younger. Late is what is open and older."""
+        floor_ts = await super().take(ts)
+        if floor_ts <= ts:
+            return floor_ts
+        await super().take(floor_ts)
+        first_ts = self._ago_ts(_HELD_S)
+        late = any(first_ts <= entry.start_ts < floor_ts for entry in self._storage.open_prewrites())
+        return floor_ts if late else ts
+
     def _left_out_ts(self) -> Ts:
         first_ts = self._ago_ts(_HELD_S)
         times = (entry.start_ts for entry in self._storage.open_prewrites() if entry.start_ts < first_ts)

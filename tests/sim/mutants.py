@@ -236,6 +236,13 @@ MUTANTS: Final = {
         "",
         "an index that cannot be read is taken for one that ends",
     ),
+    "trace-is-not-held": Mutant(
+        "pump.watermark.trace_hold",
+        "        return max(oldest - 1, 0)\n",
+        "        return 0\n",
+        "garbage is collected of transactions that a Pump has open",
+        TIDB,
+    ),
 }
 
 

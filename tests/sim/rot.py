@@ -35,7 +35,8 @@ class Rot:
         """Damage a file; what and where, "" if there is none. `cuts`: its end may go, too."""
         files = {name: inode for name, inode in disk.files().items() if name.endswith(".vlog")}
         files |= {name: inode for name, inode in disk.files().items() if name.startswith("binlog-")}
-        closed = [name for name in sorted(files)[:-1] if files[name].data]
+        newest = max((name.partition(".")[0] for name in files), default="")
+        closed = [name for name in sorted(files) if not name.startswith(newest) and files[name].data]
         if not closed:
             return ""
         name, how = rng.choice(closed), rng.choice((BYTE, ZEROS, END) if cuts else (BYTE, ZEROS))

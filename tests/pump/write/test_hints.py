@@ -188,10 +188,11 @@ async def test_an_end_that_comes_after_all_settles_it(tmp_path: Path) -> None:
 class Garbage:
     def __init__(self) -> None:
         self.calls: list[tuple[str, int, int]] = []
+        self.floor_ts = 0  # a hold from before it is not taken
 
     async def hold(self, name: str, ts: int, ttl_s: int) -> int:
         self.calls.append((name, ts, ttl_s))
-        return ts
+        return max(ts, self.floor_ts)
 
 
 class Opens:
@@ -256,3 +257,22 @@ async def test_what_is_open_for_too_long_costs_no_other_its_hold(caplog: pytest.
     opens.start_tss = (long_ago, hour_ago - 9)
     await hold.renew()
     assert garbage.calls[-1] == ("pump_pump-1", hour_ago - 10, TTL_S)
+
+
+async def test_a_hold_that_comes_too_late_is_from_where_one_can_be_had(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """TiDB collects what is ten minutes old, and a pump without a watermark asks for an hour: PD takes no such
+    hold. Nor one for what was open while the pump was away, with which all that is younger would go."""
+    clock, garbage = ManualClock(), Garbage()
+    now = tso.from_wall_s(clock.wall_s())
+    garbage.floor_ts = now - tso.compose(600_000)
+    opens = Opens(0, now - 20)
+    hold = TraceHold(garbage, "pump-1", opens, UpstreamTime(ScriptedOracle(), clock))
+    await hold.renew()
+    assert garbage.calls[-1] == ("pump_pump-1", garbage.floor_ts, TTL_S)
+    assert not caplog.records, "what is open is held"
+    opens.start_tss = (garbage.floor_ts - 1, now - 20)
+    await hold.renew()
+    assert garbage.calls[-1] == ("pump_pump-1", garbage.floor_ts, TTL_S)
+    assert "collected already" in caplog.text

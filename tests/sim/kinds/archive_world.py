@@ -63,7 +63,8 @@ class ArchiveWorld(ReadersWorld):
 
     async def _look_after(self) -> None:
         for node in self.drainers:
-            self._check(node)
+            if not node.rot.damage:
+                self._check(node)
         await super()._look_after()
 
     def _check(self, node: Node) -> None:

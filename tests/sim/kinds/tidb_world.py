@@ -5,6 +5,9 @@ prewritten at once, a commit binlog is sent when the primary key is committed, a
 may be missing, as a session may in the middle of anything. Tables are created meanwhile, and written to; a
 job comes into the history some time after its commit.
 
+Garbage is collected, up to what sessions that live have open and services hold: primary keys are overwritten
+all the time, and how a transaction ended is not to be found any more.
+
 Tests  tests/sim/test_worlds.py
 """
 
@@ -13,18 +16,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Coroutine
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import drainer
 import pumpclient
+from pump.watermark import trace_hold
 from pumpclient import PumpClient
 from tests.fakes.cluster import FakeCluster, Member
 from tests.fakes.meta import Kind, MetaWriter
 from tests.fakes.mvcc import KeyFailure
-from tests.fakes.pd import FakeMember, FakePd
+from tests.fakes.pd import GC_WORKER, FakeMember, FakePd
 from tests.fakes.tikv import FakeTikv
 from tests.sim.etcd import HOST
 from tests.sim.kinds.readers_world import TABLES, End, Reader, ReadersWorld, Txn
@@ -41,6 +46,7 @@ from tidb_binlog.rowcodec.keys import record_key
 from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONGLONG, Column, FieldType, TableInfo
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.tidb import TidbUpstream
+from tidb_binlog.upstream.tidb.tikv import transactions
 
 _PD_PORT: Final = 2379
 _PD_HOSTS: Final = (HOST, "pd-2", "pd-3")
@@ -53,6 +59,10 @@ _TABLES: Final = tuple(
 _ENCODER: Final = RowEncoder(_TABLES[0])
 _JOBS: Final = 90  # of a table whose keys are those of DDL transactions
 _TTL_MS: Final = 3000
+_HOT: Final = 91  # a table whose few keys are primary, and overwritten all the time
+_HOT_KEYS: Final = 4
+_LIFE_S: Final = 30.0
+"""Of garbage: ten minutes and more in a real cluster; who holds it, and asks, is as much quicker here."""
 
 
 class _Clock(ManualClock):
@@ -82,6 +92,10 @@ class TidbWorld(ReadersWorld):
         self._tables = list(_TABLES)
         self._ddl: dict[Ts, str] = {}  # by commit_ts
         self.lost = self._draw("lost_answers", (0.0, 0.05))  # of TiKV's answers
+        self._collects = self._draw("garbage", (False, True, True))
+        self._open: set[Ts] = set()  # start_ts of transactions of sessions that live, as TiDB tells PD
+        trace_hold.RENEW_S, trace_hold.TTL_S = 3.0, 180  # type: ignore[misc]
+        transactions.FRESH_S = _LIFE_S / 2  # type: ignore[misc]
 
     def _begin_upstream(self) -> None:
         self.cluster.members = [
@@ -96,6 +110,8 @@ class TidbWorld(ReadersWorld):
         for store in self.cluster.stores.values():
             self._serve(store.address.split(":")[0], store.address, self.tikv.service(store.id))
         self._create_tables()
+        if self._collects:
+            self._collect()
 
     def _serve(self, host: str, address: str, service: Any) -> None:
         in_life(new_life(host)).run(self.network.listen, address, [service], Routes())
@@ -117,6 +133,15 @@ class TidbWorld(ReadersWorld):
     async def _founded(self) -> None:
         """The tables are."""
 
+    def _collect(self) -> None:
+        """Garbage, as far as sessions and services let TiDB's worker."""
+        old_ts = tso.from_wall_s(self.cluster.clock.wall_s() - _LIFE_S)
+        wanted = max(min([old_ts, *(ts - 1 for ts in self._open)]), self.cluster.gc_safe_point)
+        self.cluster.service_safe_points[GC_WORKER] = (wanted, math.inf)
+        before_ts = self.cluster.gc_safe_point
+        self.counts["garbage collected"] += self.cluster.collect(wanted) > before_ts
+        self.loop.call_later(3.0, self._collect)
+
     # -- sessions --------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
@@ -133,20 +158,34 @@ class TidbWorld(ReadersWorld):
                     while True:
                         if host == "ddl":
                             await asyncio.sleep(self.rng.expovariate(0.3))
-                            await self._create(client, upstream)
+                            async with self._begun(upstream) as start_ts:
+                                await self._create(client, upstream, start_ts)
                             continue
-                        await self._session(client, upstream)
+                        async with self._begun(upstream) as start_ts:
+                            await self._session(client, upstream, start_ts)
                         await asyncio.sleep(self.rng.expovariate(5.0))
             except BinlogError as error:
                 self.trace(host, "opens anew", type(error).__name__, error.message)
             await asyncio.sleep(0.5)
 
-    async def _session(self, client: PumpClient, upstream: TidbUpstream) -> None:
+    @contextlib.asynccontextmanager
+    async def _begun(self, upstream: TidbUpstream) -> AsyncIterator[Ts]:
+        """TiDB tells of it for as long as the session lives."""
+        start_ts = await upstream.oracle.timestamp()
+        self._open.add(start_ts)
+        try:
+            yield start_ts
+        finally:
+            self._open.discard(start_ts)
+
+    async def _session(self, client: PumpClient, upstream: TidbUpstream, start_ts: Ts) -> None:
         number = next(self._numbers)
         self.txns[number] = record = Txn(number, self.loop.time())
-        start_ts = await upstream.oracle.timestamp()
         tables = self.rng.sample(self._tables, 2)
-        keys = [record_key(table.id, number) for table in tables]
+        keys = [
+            record_key(_HOT, self.rng.randrange(_HOT_KEYS)),
+            *(record_key(table.id, number) for table in tables),
+        ]
         value = prewrite_value(
             1 + len(self._tables), [(table.id, (0,), (_ENCODER.insert((number,)),)) for table in tables]
         )
@@ -171,12 +210,11 @@ class TidbWorld(ReadersWorld):
             self.loop.create_task(self._finish(client, start_ts, commit_ts, keys))
         self.trace(number, record.end.value, record.commit_ts)
 
-    async def _create(self, client: PumpClient, upstream: TidbUpstream) -> None:
+    async def _create(self, client: PumpClient, upstream: TidbUpstream, start_ts: Ts) -> None:
         """A table; once more by the next one if it fails."""
         number = len(self._tables)
         table = replace(_TABLES[0], id=_TABLES[0].id + number, name=f"more_{number}")
         query = f"CREATE TABLE `{table.name}` (`id` BIGINT PRIMARY KEY)"
-        start_ts = await upstream.oracle.timestamp()
         key = record_key(_JOBS, start_ts)
 
         def public(commit_ts: Ts) -> None:
@@ -221,6 +259,8 @@ class TidbWorld(ReadersWorld):
             return_exceptions=True,
         )
         for error in done:
+            if isinstance(error, KeyFailure) and error.error.HasField("locked"):
+                raise _RolledBack
             if isinstance(error, BinlogError | KeyFailure):
                 raise _RolledBack(error)
             if isinstance(error, BaseException):
