@@ -262,8 +262,8 @@ async def test_what_is_open_for_too_long_costs_no_other_its_hold(caplog: pytest.
 async def test_a_hold_that_comes_too_late_is_from_where_one_can_be_had(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """TiDB collects what is ten minutes old, and a pump without a watermark asks for an hour: PD takes no such
-    hold. Nor one for what was open while the pump was away, with which all that is younger would go."""
+    """TiDB collects what is ten minutes old, and a pump without a watermark asks for an hour: PD takes no
+    such hold. Nor one for what was open while the pump was away, with which all that is younger would go."""
     clock, garbage = ManualClock(), Garbage()
     now = tso.from_wall_s(clock.wall_s())
     garbage.floor_ts = now - tso.compose(600_000)
