@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from random import Random
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -144,7 +143,7 @@ async def test_lanes_are_looked_at_each_second_and_as_many_wanted_as_do_most(
         rows += int(curve(lanes.count) * seconds)
 
     monkeypatch.setattr(counter._tuning, "decide", seen)
-    monkeypatch.setattr(lanes_module, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(lanes_module, "look_later", sleep)
     with pytest.raises(asyncio.CancelledError):
         await counter.run()
     assert samples == [
