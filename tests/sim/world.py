@@ -102,10 +102,13 @@ class World:
     def _noted(self, record: logging.LogRecord, text: str) -> None:
         """What a node or a program logs."""
         self.trace(LIFE.get(), record.levelname, text)
-        said = record.getMessage()
-        if "unexpected error" in text or (record.levelname == "ERROR" and said.startswith(_NEVER)):
+        said, fields = record.getMessage(), getattr(record, "fields", {})
+        never = record.levelname == "ERROR" and said.startswith(_NEVER)
+        if never and "start_ts" in fields and self._is_elsewhere(LIFE.get().host, fields["start_ts"]):
+            never = False  # this Pump's sync failed: it never said that it has it
+        if never or "unexpected error" in text:
             self.breaks(f"{LIFE.get().host} {said}: {text.splitlines()[-1]}")
-        error = str(getattr(record, "fields", {}).get("error", ""))
+        error = str(fields.get("error", ""))
         if _BEHIND_DOWNSTREAM in error:
             self.breaks(f"{LIFE.get().host} {said}: {error}")
 
