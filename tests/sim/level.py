@@ -68,12 +68,19 @@ class Level:
 
 class Database:
     """plyvel's `DB`. `life` says whether the process that has it open is alive; `pause` takes the time of a
-    write."""
+    write, `wrote` is called after it."""
 
-    def __init__(self, level: Level, life: Any, pause: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        level: Level,
+        life: Any,
+        pause: Callable[[], None] = lambda: None,
+        wrote: Callable[[], None] = lambda: None,
+    ) -> None:
         self._level = level
         self._life = life
         self._pause = pause
+        self._wrote = wrote
 
     def get(self, key: bytes, *, verify_checksums: bool) -> bytes | None:
         return self._level.get(key)
@@ -85,6 +92,7 @@ class Database:
         self._pause()
         if self._life.alive:
             self._level.write(batch, sync=sync)
+            self._wrote()
 
     @contextmanager
     def write_batch(self, *, sync: bool = False) -> Iterator[_Batch]:

@@ -243,6 +243,142 @@ MUTANTS: Final = {
         "garbage is collected of transactions that a Pump has open",
         TIDB,
     ),
+    "mark-is-one-too-high": Mutant(
+        "pump.index.sorter",
+        "            if ts > self.watermark:\n                self.watermark = ts\n",
+        "            if ts > self.watermark:\n                self.watermark = ts + 1\n",
+        "the watermark is one above the timestamp that was drawn",
+    ),
+    "index-is-before-the-log": Mutant(
+        "pump.log.writer",
+        "        self._log.commit(places, len(payloads[-1]), max_ts, sync=self._sync)\n",
+        "        self._log.commit(places, len(payloads[-1]), max_ts, sync=False)\n"
+        "        early = [_new(LogRecord, (*head, place)) for head, place in zip(heads, places)]\n"
+        "        self._call(self._on_group, WrittenGroup(early, payloads, self._log.end, 0.0, 0.0, 0.0))\n"
+        "        self._log.active.file.sync()\n",
+        "records are filed before they are synced",
+    ),
+    "a-checksum-is-not-looked-at": Mutant(
+        "pump.log.record_scan",
+        "        if checksum_of(data[body:after]) != checksum:\n",
+        "        if False:\n",
+        "a record that a power cut has torn is believed",
+    ),
+    "a-page-begins-at-its-position": Mutant(
+        "pump.index.recent_commits",
+        "at = bisect_right(self._timestamps, position, self._dropped)",
+        "at = bisect_left(self._timestamps, position, self._dropped)",
+        "a page has the commit at its reader's position once more",
+    ),
+    "purge-goes-one-file-too-far": Mutant(
+        "pump.retention.policy",
+        "    upto_fid = going[-1].file.fid\n",
+        "    upto_fid = going[-1].file.fid + 1\n",
+        "the file after the last one that may go is purged, too",
+    ),
+    "nobody-hears-of-the-watermark": Mutant(
+        "pump.storage.storage",
+        "        for event in self._listeners:\n            event.set()\n",
+        "",
+        "a rise of the watermark wakes nobody",
+    ),
+    "commit-overtakes-its-prewrite": Mutant(
+        "pumpclient.publish.transaction",
+        "            stored = await self._steps.client.write_prewrite(\n"
+        "                self.start_ts, self._key, self._value.SerializeToString()\n            )\n",
+        "            import asyncio\n            stored = True\n"
+        "            asyncio.ensure_future(self._steps.client.write_prewrite(\n"
+        "                self.start_ts, self._key, self._value.SerializeToString()\n            ))\n",
+        "a transaction commits before a Pump has its rows",
+    ),
+    "an-end-is-forgotten-unheard": Mutant(
+        "pumpclient.publish.outcome_delivery",
+        "        if sending is None or await sending:\n",
+        "        if sending is None or await sending or True:\n",
+        "the upstream drops a decision that no Pump has",
+    ),
+    "no-answer-is-taken-for-no": Mutant(
+        "pumpclient.publish.transaction_steps",
+        "DECIDE_PAUSE_S > give_up_s:\n                    raise\n",
+        'DECIDE_PAUSE_S:\n                    raise Conflict("no answer", hint="run it again") from error\n',
+        "a commit without an answer is taken for a rollback",
+    ),
+    "a-decision-replaces-another": Mutant(
+        "tidb_binlog.upstream.standalone.transactions",
+        "            compare = [etcd.mod_is(key, current.revision)]\n",
+        "            compare = []\n",
+        "a commit does not look whether others have rolled back meanwhile",
+    ),
+    "clocks-are-believed": Mutant(
+        "tidb_binlog.upstream.standalone.transactions",
+        "        if isinstance(entry, Open):\n            return left_s\n",
+        "        if isinstance(entry, Open):\n"
+        "            return entry.deadline_ms / 1000 - self._clock.wall_s()\n",
+        "a lease ends by the clock of who looks",
+    ),
+    "silence-is-an-end": Mutant(
+        "drainer.stream.pull.collector",
+        "            gone = entry.status.state == node.OFFLINE\n",
+        "            gone = entry.status.state == node.OFFLINE or entry.alive is False\n",
+        "a Pump whose lease has run out is not waited for",
+    ),
+    "closing-is-closed": Mutant(
+        "drainer.stream.pull.collector",
+        "            gone = entry.status.state == node.OFFLINE\n",
+        "            gone = entry.status.state in (node.OFFLINE, node.CLOSING)\n",
+        "a Pump that is about to leave is not waited for",
+    ),
+    "given-is-done": Mutant(
+        "drainer.reading.subscribe.reader_position",
+        "        return self._passed if self._done >= self._given else self._done\n",
+        "        return self._passed\n",
+        "a reader's position is what it was given",
+    ),
+    "a-repetition-is-known-by-start-ts": Mutant(
+        "pump.retention.policy",
+        "is None and start_ts > self._earlier_ts\n",
+        "is None\n",
+        "retention takes a repeated prewrite for the first one with its start_ts",
+    ),
+    "position-before-rows": Mutant(
+        "drainer.sink.mysql.lane",
+        "        work.drift.clear()\n        for statement in prepared:\n",
+        "        work.drift.clear()\n"
+        "        self._table.advance(connection, self.number, work.position)\n"
+        "        connection.commit()\n"
+        "        self._table.committed.note(self.number, work.position)\n"
+        "        for statement in prepared:\n",
+        "a lane's position is committed before its rows",
+        DRAINER,
+    ),
+    "a-newer-epoch-is-not-looked-at": Mutant(
+        "drainer.checkpoint.fencing",
+        "        if stored is not None and stored > self.epoch:\n            raise self.taken_over()\n",
+        "",
+        "a Drainer that was replaced does not end",
+        DRAINER,
+    ),
+    "unique-keys-are-not-looked-at": Mutant(
+        "drainer.mysql.rows.causality",
+        "    return KeyFacts(Spread.BY_TABLE if others else _SPREADS[equality], others, unique)",
+        "    return KeyFacts(_SPREADS[equality], others, unique)",
+        "rows that compete for a unique value go to different lanes",
+        DRAINER,
+    ),
+    "what-lanes-had-comes-again": Mutant(
+        "drainer.sink.mysql.dispatcher",
+        "                if applied.covers(commit_ts, ordinal):\n",
+        "                if False:\n",
+        "a start applies from its slowest lane to all lanes",
+        DRAINER,
+    ),
+    "recovered-rows-are-new": Mutant(
+        "drainer.checkpoint.safe_mode",
+        "        return self.always or commit_ts <= self.until_ts\n",
+        "        return self.always\n",
+        "what is applied from a relay log is taken for rows that nobody has applied",
+        DRAINER,
+    ),
 }
 
 

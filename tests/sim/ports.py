@@ -6,6 +6,7 @@ product comes from the world's seed.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -27,6 +28,7 @@ from pump.log import block_cache, log_file, writer
 from pump.membership import notify_drainers
 from pump.pull import puller
 from pump.storage import accepted_losses, data_dir, missing_prewrite
+from pump.storage.storage import Storage
 from pump.write import disk_guard
 from tests.crash.faults import disk
 from tests.sim import retention
@@ -46,6 +48,7 @@ from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.process import daemon, process_identity
 from tidb_binlog.process.process_identity import ProcessIdentity
 from tidb_binlog.serving import listener
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream import standalone
 from tidb_binlog.upstream.tidb.tikv import tikv
 
@@ -68,6 +71,8 @@ class Ports:
         self.slow: set[str] = set()  # hosts whose disks are
         self.lives = itertools.count(1)
         self.removed: Callable[[str, bytes], None] = lambda host, data: None
+        self.filed: Callable[[str, index.Index], None] = lambda host, filed: None
+        self.advanced: Callable[[Storage, Ts], None] = lambda storage, before: None
 
     def enter(
         self, loop: SimLoop, network: Network, store: EtcdStore, downstream: Downstream | None = None
@@ -154,7 +159,9 @@ async def _ask(
 def _open_index(path: str, **_: Any) -> index.Index:
     life = LIFE.get()
     level = PORTS.levels.setdefault(life.host, Level())
-    return index.Index(Database(level, life, lambda: PORTS.pause(life.host, _FILED_S)), path)
+    pause = functools.partial(PORTS.pause, life.host, _FILED_S)
+    opened = index.Index(Database(level, life, pause, lambda: PORTS.filed(life.host, opened)), path)
+    return opened
 
 
 _SET_ASIDE = data_dir.DataDir.set_aside
@@ -176,8 +183,18 @@ def _drawn(bits: int) -> str:
     return f"{PORTS.rng.getrandbits(bits):x}"
 
 
+_advance = Storage._advance
+
+
+def _advanced(storage: Storage, watermark: Ts) -> None:
+    before = storage.watermark
+    _advance(storage, watermark)
+    PORTS.advanced(storage, before)
+
+
 def install() -> None:
     """For as long as the process lives."""
+    Storage._advance = _advanced  # type: ignore[method-assign]
     for module in (writer, indexer):
         module.threading, module.queue = THREADING, QUEUE  # type: ignore[attr-defined]
     for module in (log_file, block_cache, accepted_losses, missing_prewrite, spill, abandonable_thread):

@@ -22,7 +22,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pump.index.index import IndexDamaged
+from pump.index.index import Index, IndexDamaged
+from pump.storage.storage import Storage
 from tests.crash.faults.disk import FREE
 from tests.sim import retention
 from tests.sim.downstream import Downstream
@@ -36,7 +37,7 @@ from tests.sim.scheduling import SimLoop
 from tests.sim.shrinking import Size
 from tidb_binlog.binlog import PREWRITE
 from tidb_binlog.errors import BinlogError, Corruption
-from tidb_binlog.tso import Ts
+from tidb_binlog.tso import TS_MAX, Ts
 from tidb_binlog.upstream.standalone.layout import TXN, decode_entry
 from tidb_binlog.upstream_port import Committed
 
@@ -74,6 +75,8 @@ class World:
         self.purges = Purges(self.live_s)
         self.purging = self.rng.random() < 0.5
         self.commits: dict[Ts, Ts] = {}  # by start_ts, of what the upstream says is committed
+        self._strikes: set[str] = set()  # Pumps that die at a write to their index, see `_filed`
+        self._commit_tss: set[Ts] = set()
         self._gone: dict[Ts, str] = {}  # prewrites that were purged undecided, and by whom
         self.downstream: Downstream | None = None
         self.pumps: dict[str, PumpNode] = {}
@@ -115,7 +118,7 @@ class World:
     def run(self) -> None:
         """Raises `Broken`."""
         PORTS.enter(self.loop, self.network, self.store, self.downstream)
-        PORTS.removed = self._removed
+        PORTS.removed, PORTS.filed, PORTS.advanced = self._removed, self._filed, self._advanced
         logged = _Logged(self._noted)
         gc.collect()
         gc.disable()  # when it comes is a matter of addresses, and it ends generators
@@ -221,6 +224,16 @@ class World:
         if start_ts in self._gone:
             self.breaks(f"{self._gone[start_ts]} purged the prewrite {start_ts} before it committed")
         self.commits[start_ts] = commit_ts
+        self._commit_tss.add(commit_ts)
+
+    def _advanced(self, storage: Storage, before: Ts) -> None:
+        """A Pump's watermark rose: what it would send from memory is what its index has."""
+        after = max(before, storage._recent.floor)
+        known = {delivery.commit_ts for delivery in storage._recent.after(after, TS_MAX) or ()}
+        with contextlib.suppress(IndexDamaged):  # the Pump finds it itself
+            stamps = [ts for run, _ in storage.index.runs(after, storage.watermark) for ts in run]
+            if missing := [ts for ts in stamps if ts in self._commit_tss and ts not in known]:
+                self.breaks(f"{LIFE.get().host} does not send {missing}, which it has")
 
     def _removed(self, host: str, data: bytes) -> None:
         """A Pump's log file."""
@@ -372,6 +385,24 @@ class World:
         self.trace(call, "of", node.name, "fails")
         node.disk.fails.add(call)
 
+    def _filed(self, host: str, filed: Index) -> None:
+        """A Pump has written to its index. Where that has settled commits above the watermark, and no other
+        commit after them, a start reads none of them again: some die there."""
+        pump = self.pumps.get(host)
+        if host not in self._strikes or pump is None or not pump.is_up:
+            return
+        with contextlib.suppress(IndexDamaged):  # the Pump finds it itself
+            above = [
+                place
+                for stamps, places in filed.runs(filed.max_commit_ts, TS_MAX)
+                for ts, place in zip(stamps, places, strict=True)
+                if ts in self._commit_tss
+            ]
+            if above and max(above) <= filed.handle:
+                self._strikes.remove(host)
+                self.counts["kill pump at its index"] += 1
+                self.loop.create_task(self._checked(pump.kill(power=self.rng.random() < 0.2)))
+
     def _fill_disk(self) -> None:
         """To below what prewrites need, or to the last byte."""
         node = self.rng.choice(self._with_disks())
@@ -383,7 +414,9 @@ class World:
         node.disk.free = FREE
 
     def _slow_etcd(self) -> None:
-        """Timestamps are late, and transactions are open for long."""
+        """Timestamps are late, and transactions are open for long. Pumps may die meanwhile: what is settled
+        is above their watermarks then."""
+        self._strikes = {name for name in self.pumps if self.rng.random() < 0.5}
         self.network.slow_hosts.add(HOST)
         self.loop.call_later(self.rng.choice((2.0, 10.0)), self.network.slow_hosts.discard, HOST)
 
@@ -462,6 +495,7 @@ class World:
         self.network.heal_all()
         PORTS.slow.clear()
         self.network.slow_hosts.clear()
+        self._strikes.clear()
         for node in self._with_disks():
             node.disk.fails.clear()
             await self._restore(node)
