@@ -6,10 +6,12 @@ values (`tidb_binlog.tso`) are three different things and are never mixed.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Clock(Protocol):
@@ -59,12 +61,16 @@ def look_at(seconds: float) -> float:
     """About `seconds` from now on the running loop's clock, at a moment that all who look now and then share:
     a process at rest wakes for all of them at once. Off by a quarter of a second at most; of less than a
     half by nothing."""
+    import asyncio  # programs that only read the time need no loop
+
     moment_s = asyncio.get_running_loop().time() + seconds
     return moment_s if seconds < _LOOK_S else round(moment_s / _LOOK_S) * _LOOK_S
 
 
 async def look_later(seconds: float) -> None:
     """Sleep until `look_at`."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
     timer = loop.call_at(look_at(seconds), _wake, woken)
