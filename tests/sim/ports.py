@@ -24,11 +24,11 @@ from drainer.sink.mysql import lane, row_mismatch
 from drainer.stream.pull import spill
 from pump import program
 from pump.index import index, indexer
+from pump.index.recent_commits import RecentCommits
 from pump.log import block_cache, log_file, writer
 from pump.membership import notify_drainers
 from pump.pull import puller
 from pump.storage import accepted_losses, data_dir, missing_prewrite
-from pump.storage.storage import Storage
 from pump.write import disk_guard
 from tests.crash.faults import disk
 from tests.sim import retention
@@ -72,7 +72,8 @@ class Ports:
         self.lives = itertools.count(1)
         self.removed: Callable[[str, bytes], None] = lambda host, data: None
         self.filed: Callable[[str, index.Index], None] = lambda host, filed: None
-        self.advanced: Callable[[Storage, Ts], None] = lambda storage, before: None
+        self.advanced: Callable[[RecentCommits, Ts], None] = lambda recent, watermark: None
+        self.indexes: dict[str, index.Index] = {}  # of each host, as its process opened it last
 
     def enter(
         self, loop: SimLoop, network: Network, store: EtcdStore, downstream: Downstream | None = None
@@ -161,6 +162,7 @@ def _open_index(path: str, **_: Any) -> index.Index:
     level = PORTS.levels.setdefault(life.host, Level())
     pause = functools.partial(PORTS.pause, life.host, _FILED_S)
     opened = index.Index(Database(level, life, pause, lambda: PORTS.filed(life.host, opened)), path)
+    PORTS.indexes[life.host] = opened
     return opened
 
 
@@ -183,18 +185,17 @@ def _drawn(bits: int) -> str:
     return f"{PORTS.rng.getrandbits(bits):x}"
 
 
-_advance = Storage._advance
+_advance = RecentCommits.advance
 
 
-def _advanced(storage: Storage, watermark: Ts) -> None:
-    before = storage.watermark
-    _advance(storage, watermark)
-    PORTS.advanced(storage, before)
+def _advanced(recent: RecentCommits, watermark: Ts) -> None:
+    _advance(recent, watermark)
+    PORTS.advanced(recent, watermark)
 
 
 def install() -> None:
     """For as long as the process lives."""
-    Storage._advance = _advanced  # type: ignore[method-assign]
+    RecentCommits.advance = _advanced  # type: ignore[method-assign]
     for module in (writer, indexer):
         module.threading, module.queue = THREADING, QUEUE  # type: ignore[attr-defined]
     for module in (log_file, block_cache, accepted_losses, missing_prewrite, spill, abandonable_thread):

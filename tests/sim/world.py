@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pump.index.index import Index, IndexDamaged
-from pump.storage.storage import Storage
+from pump.index.recent_commits import RecentCommits
 from tests.crash.faults.disk import FREE
 from tests.sim import retention
 from tests.sim.downstream import Downstream
@@ -226,14 +226,14 @@ class World:
         self.commits[start_ts] = commit_ts
         self._commit_tss.add(commit_ts)
 
-    def _advanced(self, storage: Storage, before: Ts) -> None:
+    def _advanced(self, recent: RecentCommits, watermark: Ts) -> None:
         """A Pump's watermark rose: what it would send from memory is what its index has."""
-        after = max(before, storage._recent.floor)
-        known = {delivery.commit_ts for delivery in storage._recent.after(after, TS_MAX) or ()}
+        host, after = LIFE.get().host, recent.floor
+        known = {delivery.commit_ts for delivery in recent.after(after, TS_MAX) or ()}
         with contextlib.suppress(IndexDamaged):  # the Pump finds it itself
-            stamps = [ts for run, _ in storage.index.runs(after, storage.watermark) for ts in run]
+            stamps = [ts for run, _ in PORTS.indexes[host].runs(after, watermark) for ts in run]
             if missing := [ts for ts in stamps if ts in self._commit_tss and ts not in known]:
-                self.breaks(f"{LIFE.get().host} does not send {missing}, which it has")
+                self.breaks(f"{host} does not send {missing}, which it has")
 
     def _removed(self, host: str, data: bytes) -> None:
         """A Pump's log file."""
