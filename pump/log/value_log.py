@@ -249,6 +249,8 @@ class ValueLog:
         while fid <= stop.fid:
             file = self.segment(fid)
             limit = stop.offset if fid == stop.fid else file.end
+            if offset > file.end and not self._loss_accepted(segment.name_of(fid), file.end):
+                raise self._refusal(file, file.end, f"the file ends early, there were records up to {offset}")
             again: int | None = None
             for records, after, error in file.scan(offset, limit):
                 if records:

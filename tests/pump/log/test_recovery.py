@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from pump.log import recovery
+from pump.log.log_file import OsLogDirectory
 from pump.log.record import START, ValuePointer
 from pump.log.recovery import Cut, FoundSegment, RecoveryPlan, RefuseStart, Tear
+from pump.log.value_log import ValueLog
+from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption
 from tidb_binlog.record import VALUE_HEADER_SIZE
 
@@ -79,3 +83,32 @@ class TestRecoveryPlan:
         torn = Tear(100, 9000, "checksum mismatch", None)
         assert recovery.judge_tear(torn, acknowledged_to=100, group_bytes_max=0) == Cut(100, False)
         assert recovery.judge_tear(torn, acknowledged_to=101, group_bytes_max=0) != Cut(100, False)
+
+
+def test_a_file_that_lost_what_is_to_be_read_on_is_refused(tmp_path: Path) -> None:
+    """It is not the newest, which alone may end early: what had been open there would be open no more."""
+    log = ValueLog(OsLogDirectory(str(tmp_path)), group_bytes_max=4096, segment_bytes_max=100)
+    log.open(START, START, 0)
+    payloads = [binlog.prewrite(ts, b"k", bytes(60)) for ts in (1, 2, 3)]
+    places: list[ValuePointer] = []
+    for payload in payloads:
+        places += log.append([payload])
+        log.commit(places[-1:], len(payload), 1, sync=True)
+    log.close(healthy=True)
+    assert [place.fid for place in places] == [0, 0, 1]
+    (tmp_path / "000000.vlog").write_bytes((tmp_path / "000000.vlog").read_bytes()[: places[1].offset - 10])
+
+    def read_on(*accepted: tuple[str, int]) -> list[int]:
+        log = ValueLog(
+            OsLogDirectory(str(tmp_path)),
+            group_bytes_max=4096,
+            loss_accepted=lambda name, offset: (name, offset) in accepted,
+        )
+        log.open(places[2], places[1], 3)
+        batches = list(log.record_batches(places[1], log.end))
+        return [record.start_ts for records, _ in batches for record in records]
+
+    end = places[1].offset - 10
+    with pytest.raises(Corruption, match=rf"000000\.vlog: offset {end}: the file ends early"):
+        read_on()
+    assert read_on(("000000.vlog", end)) == [3]
