@@ -21,6 +21,8 @@ CORES = (
     "tidb_binlog.http2.huffman",
     "tidb_binlog.door.http2.lifetime",
     "tidb_binlog.door.limits",
+    "tidb_binlog.rpc.call_headers",
+    "tidb_binlog.rpc.connection",
     "tidb_binlog.rpc.message_framing",
     "tidb_binlog.door.calls.methods",
     "tidb_binlog.door.http2.outbound",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz import binlogs, documents, files, http2, rows
+from tests.fuzz import binlogs, client, documents, files, http2, rows
 from tests.fuzz.campaign import Fuzzer
 from tests.fuzz.octets import MUTATIONS, field
 
@@ -14,6 +14,7 @@ _OF_TEXT: Final = (*MUTATIONS, documents.value, documents.value, documents.value
 
 FUZZERS: Final[dict[str, Fuzzer]] = {
     "http2": Fuzzer(http2.connections, http2.into_connection, 20_000, http2.FRAME_MUTATIONS, http2.ENDS),
+    "client": Fuzzer(client.replies, client.into_client, 20_000, http2.FRAME_MUTATIONS, client.ENDS),
     "framing": Fuzzer(
         lambda: [*http2.BODIES, *http2.BEGINNINGS],
         http2.into_framing,

@@ -42,6 +42,8 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "progress": ("drainer.sink.mysql.progress", ("drainer/sink/mysql/test_progress.py",)),
     "lane_basis": ("drainer.checkpoint.lane_basis", ("drainer/checkpoint/test_lane_basis.py",)),
     "hpack": ("tidb_binlog.http2.hpack", ("common/http2/test_hpack.py",)),
+    "rpc_headers": ("tidb_binlog.rpc.call_headers", ("common/rpc/test_call_headers.py",)),
+    "rpc_connection": ("tidb_binlog.rpc.connection", ("common/rpc/test_connection.py",)),
     "http2_streams": ("tidb_binlog.door.http2.streams", (f"{HTTP2}streams.py", *CONNECTION)),
     "http2_frames": ("tidb_binlog.http2.frames", CONNECTION),
     "http2_control": ("tidb_binlog.door.http2.control_frames", CONNECTION),

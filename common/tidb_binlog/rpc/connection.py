@@ -411,8 +411,9 @@ class Connection:
         try:
             for flag, message in call.reader.feed(data, start, stop):
                 size = len(message) + PREFIX_BYTES
+                whole = _unpacked(message) if flag else bytes(message)
                 call.unread += size
-                call.reply.on_message(_unpacked(message) if flag else bytes(message), size)
+                call.reply.on_message(whole, size)
         except RpcStatus as error:
             self._refuse(call, error.code, error.message)
             return

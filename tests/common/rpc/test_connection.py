@@ -15,39 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.common.rpc.support.replies import END, GOOD_HEAD, Heard, framed, reply
 from tidb_binlog import rpc
-from tidb_binlog.http2 import frames, hpack
+from tidb_binlog.http2 import frames
 from tidb_binlog.rpc.connection import PING_FRAME, STREAM_WINDOW_BYTES, Call, Connection
-from tidb_binlog.rpc.message_framing import PREFIX, PREFIX_BYTES
+from tidb_binlog.rpc.message_framing import PREFIX_BYTES
 
 PATH = "/t.S/Call"
 HEAD = [(":status", "200"), ("content-type", "application/grpc")]
 SIZES = st.one_of(st.integers(0, 100), st.integers(10_000, 90_000), st.integers(1 << 20, 5 << 20))
-
-
-def framed(message: bytes, flag: int = 0) -> bytes:
-    return PREFIX.pack(flag, len(message)) + message
-
-
-@dataclass
-class Heard:
-    """A call's `Reply`."""
-
-    messages: list[bytes] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    ends: list[tuple[int, str, bool]] = field(default_factory=list)
-    sent: int = 0
-
-    def on_message(self, message: bytes, size: int) -> None:
-        assert not self.ends
-        self.messages.append(message)
-        self.sizes.append(size)
-
-    def on_sent(self) -> None:
-        self.sent += 1
-
-    def on_end(self, code: int, text: str, is_processed: bool) -> None:
-        self.ends.append((code, text, is_processed))
 
 
 @dataclass
@@ -287,15 +263,6 @@ def test_the_peer_says_how_many_calls_run(limit: int) -> None:
         assert world.connection.has_room
         world.call()
     assert not world.connection.has_room
-
-
-def reply(stream_id: int, *fields: tuple[bytes, bytes], flags: int = frames.END_HEADERS) -> bytes:
-    block = b"".join(hpack.literal(*one) for one in fields)
-    return frames.frame(frames.HEADERS, flags, stream_id, block)
-
-
-GOOD_HEAD = reply(1, (b":status", b"200"), (b"content-type", b"application/grpc"))
-END = frames.END_HEADERS | frames.END_STREAM
 
 
 @pytest.mark.parametrize(
