@@ -91,3 +91,45 @@ def test_who_does_not_speak_grpc_is_told_by_its_head(status: bytes, kind: bytes,
     found = not_grpc({b":status": status, b"content-type": kind})
     assert (found and found[0]) == code
     assert found is None or status.decode() in found[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0001, b"1m"),
+        (0.0011, b"2m"),
+        (1.0, b"1000m"),
+        (99_999.999, b"99999999m"),
+        (100_000.5, b"100001S"),
+        (1e12, b"99999999S"),
+    ],
+)
+def test_a_timeout_is_never_said_shorter(seconds: float, said: bytes) -> None:
+    block = RequestBlocks("a", secure=False).block("/b", seconds)
+    assert dict(oracle.Decoder().decode(block, raw=True))[b"grpc-timeout"] == said
+
+
+def test_the_peers_table_is_filled_to_the_last_octet() -> None:
+    fields = oracle.Decoder().decode(RequestBlocks("a", secure=False).block("/b", None), raw=True)
+    needed = sum(len(name) + len(value) + 32 for name, value in fields[2:])  # the first two are static
+    sizes = []
+    for room in (needed - 1, needed):
+        blocks = RequestBlocks("a", secure=False)
+        blocks.resize(room)
+        blocks.block("/b", None)
+        sizes.append(len(blocks.block("/b", None)))
+    assert sizes[1] == 2 + len(fields[2:]) < sizes[0]
+    path = "/" + "p" * (TABLE_BYTES - needed - len(":path") - 32 - 1)
+    blocks = RequestBlocks("a", secure=False)
+    blocks.block("/b", None)
+    blocks.block(path, None)
+    assert len(blocks.block(path, None)) == sizes[1]
+
+
+def test_blocks_that_are_kept_are_few() -> None:
+    blocks = RequestBlocks("a", secure=False)
+    kept = [blocks.block("/b", None)]
+    for number in range(600):
+        blocks.block("/b", 1.0 + number)
+        kept.append(blocks.block("/b", None))
+    assert 2 <= len({id(block) for block in kept[300:]}) <= 5  # made anew now and then
