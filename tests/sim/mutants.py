@@ -293,9 +293,9 @@ MUTANTS: Final = {
     ),
     "an-end-is-forgotten-unheard": Mutant(
         "pumpclient.publish.outcome_delivery",
-        "        if sending is None or await sending:\n",
-        "        if sending is None or await sending or True:\n",
-        "the upstream drops a decision that no Pump has",
+        "        if sending is None or await sending:\n            await self._forget(start_ts)\n",
+        "        await self._forget(start_ts)\n        if sending is not None:\n            await sending\n",
+        "the upstream drops a decision that no Pump has yet",
     ),
     "no-answer-is-taken-for-no": Mutant(
         "pumpclient.publish.transaction_steps",
@@ -370,13 +370,6 @@ MUTANTS: Final = {
         "                if applied.covers(commit_ts, ordinal):\n",
         "                if False:\n",
         "a start applies from its slowest lane to all lanes",
-        DRAINER,
-    ),
-    "recovered-rows-are-new": Mutant(
-        "drainer.checkpoint.safe_mode",
-        "        return self.always or commit_ts <= self.until_ts\n",
-        "        return self.always\n",
-        "what is applied from a relay log is taken for rows that nobody has applied",
         DRAINER,
     ),
 }

@@ -281,7 +281,7 @@ class World:
         return (
             *(self._kill_pump, self._stop_pump, self._close, self._join),
             *(self._cut, self._reset, self._compact, self._slow_disk, self._fail_disk, self._fill_disk),
-            *(self._slow_etcd, self._rot, self._rot_index),
+            *(self._slow_etcd, self._rot, self._rot_index, self._kill_at_index),
         )
 
     async def _fault(self) -> None:
@@ -385,20 +385,23 @@ class World:
         self.trace(call, "of", node.name, "fails")
         node.disk.fails.add(call)
 
+    def _kill_at_index(self) -> None:
+        self._strikes.add(self.rng.choice(list(self.pumps)))
+
     def _filed(self, host: str, filed: Index) -> None:
-        """A Pump has written to its index. Where that has settled commits above the watermark, and no other
-        commit after them, a start reads none of them again: some die there."""
+        """A Pump has written to its index. Where that has commits above the watermark which a start does not
+        read again, and none above them that it does, some die."""
         pump = self.pumps.get(host)
         if host not in self._strikes or pump is None or not pump.is_up:
             return
         with contextlib.suppress(IndexDamaged):  # the Pump finds it itself
             above = [
-                place
+                (ts, place < filed.handle)
                 for stamps, places in filed.runs(filed.max_commit_ts, TS_MAX)
                 for ts, place in zip(stamps, places, strict=True)
                 if ts in self._commit_tss
             ]
-            if above and max(above) <= filed.handle:
+            if above and above[-1][1]:
                 self._strikes.remove(host)
                 self.counts["kill pump at its index"] += 1
                 self.loop.create_task(self._checked(pump.kill(power=self.rng.random() < 0.2)))
@@ -414,9 +417,7 @@ class World:
         node.disk.free = FREE
 
     def _slow_etcd(self) -> None:
-        """Timestamps are late, and transactions are open for long. Pumps may die meanwhile: what is settled
-        is above their watermarks then."""
-        self._strikes = {name for name in self.pumps if self.rng.random() < 0.5}
+        """Timestamps are late, and transactions are open for long."""
         self.network.slow_hosts.add(HOST)
         self.loop.call_later(self.rng.choice((2.0, 10.0)), self.network.slow_hosts.discard, HOST)
 
