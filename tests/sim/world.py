@@ -508,6 +508,7 @@ class World:
                 await self._kill_or_stop(pump)
         await self._start_all()
         await asyncio.sleep(15.0)  # leases of before have run out, pauses have ended
+        await self._start_all()  # what was about to end by what had been wrong
         self.healed_s = self.loop.time()
         await self._end()
 
