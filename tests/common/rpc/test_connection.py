@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.common.rpc.support.replies import END, GOOD_HEAD, Heard, framed, reply
 from tidb_binlog import rpc
 from tidb_binlog.http2 import frames
+from tidb_binlog.rpc.call_headers import RequestBlocks
 from tidb_binlog.rpc.connection import PING_FRAME, STREAM_WINDOW_BYTES, Call, Connection
 from tidb_binlog.rpc.message_framing import PREFIX_BYTES
 
@@ -377,3 +378,36 @@ def test_long_header_blocks_are_continued() -> None:
     out = b"".join(world.connection.out)
     assert [out[3], call.id] == [frames.HEADERS, 1]
     assert out[frames.HEAD_BYTES + (1 << 14) + 3] == frames.CONTINUATION
+
+
+def test_a_new_connection_takes_as_many_calls_as_a_peer_that_says_nothing_must_take() -> None:
+    connection = Connection("t:1", secure=False)
+    assert connection.takes_calls
+    for _ in range(100):
+        assert connection.has_room
+        connection.begin(Heard(), PATH, None)
+    assert not connection.has_room
+    connection.receive(SETTINGS)
+    assert connection.has_room
+
+
+def test_stream_ids_end() -> None:
+    connection = Connection("t:1", secure=False)
+    connection._last_id = frames.STREAM_ID_MAX - 4
+    assert connection.takes_calls
+    call = connection.begin(Heard(), PATH, None)
+    assert (call.id, connection.takes_calls) == (frames.STREAM_ID_MAX - 2, False)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_header_blocks_are_cut_where_frames_end(size: int) -> None:
+    """One frame that is just full, and one octet more."""
+    limit = frames.DEFAULT_FRAME_BYTES
+    path = "/" + "x" * (limit - 400)
+    path += "x" * (limit + size - 1 - len(RequestBlocks("t:1", secure=False).block(path, None)))
+    connection = Connection("t:1", secure=False)
+    connection.out.clear()
+    connection.begin(Heard(), path, None)
+    kinds = [(bytes(one)[3], bytes(one)[4]) for one in connection.out]
+    whole, rest = (frames.HEADERS, frames.END_HEADERS), (frames.CONTINUATION, frames.END_HEADERS)
+    assert kinds == ([whole] if size < 2 else [(frames.HEADERS, 0), rest])
