@@ -369,9 +369,9 @@ class Release:
         if holder.intent_ts == ddl.commit_ts:
             return Intent(ddl.commit_ts, ddl.job_id, ddl.query, dict(holder.intent)), True
         before = await self._blocking(runner.before, ddl)
-        holder = replace(holder, intent_ts=ddl.commit_ts, intent=before)
-        await self._store(lambda connection: self._table.put_intent(connection, holder))
-        self._quarantine.put(holder)
+        intended = replace(holder, intent_ts=ddl.commit_ts, intent=before)
+        await self._store(lambda connection: self._table.put_intent(connection, intended))
+        self._quarantine.change(holder, intent_ts=ddl.commit_ts, intent=before)
         return Intent(ddl.commit_ts, ddl.job_id, ddl.query, before), False
 
     async def _finish(self, queue: Queue, ddl: Ddl, decision: Decision | None, outcome: str) -> None:
@@ -410,8 +410,9 @@ class Release:
 
     async def _stop_at(self, queue: Queue, kept: KeptDdl, new: Entry) -> None:
         before = [entry.job_id for entry in self._quarantine.entries_before(queue, kept.ddl)]
-        entry = self._quarantine.stop_at(queue, kept.ddl, new)
-        await self._store(lambda connection: self._table.put(connection, entry, before))
+        number = self._quarantine.stop_at(queue, kept.ddl, new).job_id
+        # As it is then: a table may join it meanwhile.
+        await self._store(lambda connection: self._table.put(connection, queue.entries[number], before))
 
     def now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)

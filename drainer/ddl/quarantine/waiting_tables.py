@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drainer.changes.ddl_effect import EffectKind, effect_kind
 from drainer.ddl.quarantine.entry import Decision, Entry, Floor, Name, name_of
@@ -245,8 +245,7 @@ class Quarantine:
         changed = None
         if new:
             entry = min(queue.entries.values(), key=lambda entry: entry.commit_ts)
-            changed = replace(entry, tables={**entry.tables, **dict.fromkeys(new, ddl.commit_ts)})
-            self.put(changed)
+            changed = self.change(entry, tables={**entry.tables, **dict.fromkeys(new, ddl.commit_ts)})
         queue.on(QueueEvent.KEPT)
         queue.ddls.append(ddl)
         return Classification(DdlClass.KEPT, queue, changed, tuple(queues[1:]))
@@ -309,9 +308,7 @@ class Quarantine:
         queue = self.queue_of(job_id)
         if queue is None:
             raise KeyError(job_id)
-        entry = queue.entries[job_id].decided(decision)
-        self.put(entry)
-        return entry
+        return self.change(queue.entries[job_id], decision=decision)
 
     def is_done(self, ddl: Ddl) -> bool:
         """Whether release has done a kept DDL before."""
@@ -339,16 +336,15 @@ class Quarantine:
 
     def advance(self, queue: Queue, position: Position) -> list[Entry]:
         """Everything kept up to there is applied; the entries that this moves."""
-        moved = [
-            replace(entry, position=position)
-            if entry.intent_ts > position.commit_ts
-            else replace(entry, position=position, intent_ts=0, intent={})
-            for entry in queue.entries.values()
-            if entry.position.order_key() < position.order_key()
+        behind = [
+            entry for entry in queue.entries.values() if entry.position.order_key() < position.order_key()
         ]
-        for entry in moved:
-            self.put(entry)
-        return moved
+        return [
+            self.change(entry, position=position)
+            if entry.intent_ts > position.commit_ts
+            else self.change(entry, position=position, intent_ts=0, intent={})
+            for entry in behind
+        ]
 
     def entries_before(self, queue: Queue, ddl: Ddl) -> tuple[Entry, ...]:
         """Entries other than the DDL's own that have come up to it, and no further.
@@ -396,12 +392,14 @@ class Quarantine:
         self._reindex()
         return entry
 
-    def put(self, entry: Entry) -> None:
-        """Replace an entry by a newer value of it."""
+    def change(self, entry: Entry, **values: Any) -> Entry:
+        """The entry as it is now with these values: of what else has changed since it was read, a table that
+        has joined it, nothing is lost."""
         queue = self.queue_of(entry.job_id)
         assert queue is not None
-        queue.entries[entry.job_id] = entry
+        changed = queue.entries[entry.job_id] = replace(queue.entries[entry.job_id], **values)
         self._reindex()
+        return changed
 
     def is_ripe(self, queue: Queue, now_ts: Ts) -> bool:
         """Whether its tables could be like all others again, if only nothing of it were left."""

@@ -412,8 +412,7 @@ class World:
             if shards:
                 return
             self.begin_ddl(item)
-            changed = replace(holder, intent_ts=item.commit_ts)
-            self.quarantine.put(changed)
+            self.quarantine.change(holder, intent_ts=item.commit_ts)
             self.entries[holder.job_id] = replace(self.entries[holder.job_id], intent_ts=item.commit_ts)
             yield self
             return
@@ -675,3 +674,15 @@ def test_refused_rows_of_a_shard_hold_up_all_that_goes_to_its_target() -> None:
         assert not rest.tables
         assert len(parts) == 1
         assert not quarantine.divert(Transaction(3, 4, (events,), 1))[1], "applied before"
+
+
+def test_a_table_that_joins_while_an_intent_is_stored_goes_on_waiting() -> None:
+    """Release had read the entry before, and puts what is new about it."""
+    quarantine = Quarantine()
+    queue = quarantine.begin(
+        Entry(5, 5, Floor(4, 1), {("d", "t"): 5}, Position(4), "", "refused"), ddl(5, "t")
+    )
+    read = quarantine.holder_of(queue, ddl(5, "t"))
+    assert quarantine.classify(ddl(7, "t", "u")).ddl_class is DdlClass.KEPT
+    assert quarantine.change(read, intent_ts=5).tables == {("d", "t"): 5, ("d", "u"): 7}
+    assert quarantine.divert(row(8, "u"))[0].tables == ()
