@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import os
 import random
+import re
 from collections.abc import Sequence
 from functools import cache
+from typing import Final
 
 from drainer.formats import binlog_file
 from drainer.formats.binlog_directory import BinlogFile
@@ -32,6 +34,8 @@ from tidb_binlog.record import FILE_HEADER_SIZE, FILE_OVERHEAD, encode_file
 from tidb_binlog.wire import pb_binlog_pb2
 
 PAYLOAD_BYTES_MAX = 4096
+_NAMED: Final = re.compile(r"column .* of an archived row of .*(?= (?:has no type|cannot be read))", re.S)
+"""Names are mutated, too: with them each error would be another end."""
 
 
 @cache
@@ -141,7 +145,7 @@ def into_archive(octets: bytes, rng: random.Random) -> str:
         assert [[row[1] for row in run] for _, run in again] == [[row[1] for row in run] for _, run in rows]
         assert walker.rows(octets, body.commit_ts) == again
     except (Corruption, ConfigError) as error:
-        return ending(error)
+        return ending(type(error)(_NAMED.sub("a column of a row", error.message)))
     assert sum(len(run) for _, run in rows) == head.rows == sum(map(sum, counts.values()))
     named = {payloads.table_name(name): kinds for name, kinds in counts.items()}
     assert index.rows == named or not is_encoded(octets)  # of two names the parser takes the last

@@ -487,7 +487,7 @@ class World:
             if code == 0:
                 node.has_left = True  # nobody has told it to stop: it is closed
             if not (node.is_up or node.has_left) and self.rng.random() < 0.5:
-                await node.start(self.rng.choice((0.0, 0.0, 0.5, -0.5)))
+                await node.start(self.rng.choice((0.0, 0.0, 0.5, -0.5, 3600.0, -3600.0)))
 
     # -- the end ---------------------------------------------------------------------------------------
 

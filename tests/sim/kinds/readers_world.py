@@ -23,6 +23,7 @@ from typing import Any, Final
 import drainer
 import pumpclient
 from pumpclient import OutcomeUnknown, Publisher, column
+from pumpclient.publish.publisher import LEASE_TTL_S
 from tests.sim.life import Life
 from tests.sim.node import ETCD, die, in_life, new_life
 from tests.sim.shrinking import Size
@@ -158,8 +159,10 @@ class ReadersWorld(World):
         self.txns[number] = record = Txn(number, self.loop.time(), note=note)
         table = TABLES[number % len(TABLES)]
         gives_up = self.rng.random() < self._gives_up
+        short_s = LEASE_TTL_S if self.healed_s else 0.5  # others may end it meanwhile
+        ttl_s = self.rng.choice((short_s, LEASE_TTL_S))
         try:
-            async with publisher.transaction() as txn:
+            async with publisher.transaction(ttl_s=ttl_s) as txn:
                 txn.insert(table, {"id": number, "note": note})
                 if self.rng.random() < 0.5:  # a Pump has it open until it is committed or rolled back
                     await asyncio.sleep(self.rng.choice((0.0, 0.5)))
