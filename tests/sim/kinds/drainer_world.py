@@ -214,9 +214,10 @@ class DrainerWorld(World):
             return False
         self.network.cut(drainer.name, HOST)
         if drainer.is_up:
-            await drainer.kill(power=self.rng.random() < 0.5)
+            await drainer.kill(power=self.rng.random() < 0.7)
+        self.downstream.notice()  # or it is taken for one that works
         await drainer.start()
-        self.loop.call_later(self.rng.choice((20.0, 40.0)), self.network.heal, drainer.name, HOST)
+        self.loop.call_later(self.rng.choice((20.0, 60.0)), self.network.heal, drainer.name, HOST)
         return True
 
     def _strike(self, life: Life) -> None:
