@@ -34,7 +34,7 @@ def run(missing: tuple[str, ...], program: str) -> subprocess.CompletedProcess[s
     ("program", "package", "extra"),
     [
         ("pump", "plyvel_next" if sys.version_info >= (3, 13) else "plyvel", "server"),
-        ("binlogctl", "grpc", "server"),
+        ("drainer", "uvloop", "server"),
         ("binlog_playground", "uvloop", "playground"),
     ],
 )

@@ -139,6 +139,7 @@ async def test_advance_sets_the_clock_of_a_cluster_forward(ctl: Ctl, etcd_clean:
     back = await ctl("advance", "2019-04-28T09:29:00Z", "-yes", *where)
     assert (back.code, "2019-04-28T09:30:59.000Z" in back.out) == (0, True), "never back"
     assert await upstream.oracle.timestamp() > tso.compose(MS + 60_000)
+    await client.close()
     await upstream.close()
 
 

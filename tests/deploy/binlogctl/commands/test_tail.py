@@ -200,7 +200,11 @@ async def test_every_command_and_snippet_of_the_page_runs(shop: Shop, ctl: Ctl, 
     (snippet,) = re.findall(r"^```python\n(.*?)^```$", readers, re.M | re.S)
     snippet = snippet.replace("127.0.0.1:2379", etcd_clean).replace(":8300", f":{free_ports(1)[0]}")
     names: dict[str, Any] = {"drainer": drainer}
-    exec(snippet, names)
+    address, asynchronous, synchronous = snippet.splitlines()
+    exec(address, names)
+    exec(synchronous, names)
+    assert isinstance(names["stream"], drainer.SyncSubscription)
+    exec(asynchronous, names)
     async with names["stream"]:
         registry = await connect_registry(etcd_clean)
         assert (await registry.view()).drainers["search-index"].status.host.startswith("reader.example:")

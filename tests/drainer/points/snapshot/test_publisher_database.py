@@ -344,8 +344,10 @@ async def test_a_replica_is_refused(database: Database, memory: MemoryCluster) -
     assert "programs write to" in raised.value.hint
 
 
-async def test_a_publishers_database_is_not_read_as_a_tidb(database: Database, memory: MemoryCluster) -> None:
-    memory.upstream.garbage = NothingCollected()  # type: ignore[attr-defined]
+async def test_a_publishers_database_is_not_read_as_a_tidb(
+    database: Database, memory: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(memory.upstream), "garbage", NothingCollected())
     with pytest.raises(ConfigError, match="is no TiDB") as raised:
         await open_upstream_snapshot(database.settings(outcome_table=""), upstream_of(memory), 1)
     assert "outcome-table" in raised.value.hint
