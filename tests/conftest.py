@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -123,11 +122,8 @@ def _restore_process() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def _settled_heap() -> None:
     """What lives until the end (tests, modules, parsed sources) is a million objects, which each collection
-    would look at again. A connection that was open when the loop of its test ended is no error of the module
-    that is next."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    would look at again."""
+    gc.collect()
     gc.freeze()
 
 

@@ -213,8 +213,7 @@ class EtcdClient:
 
     async def close(self) -> None:
         """End all requests and connections. Idempotent."""
-        for endpoint in self._endpoints:
-            await endpoint.close()
+        await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints))
 
     def _error(self, endpoint: Client, error: NoAnswer | RpcStatus) -> BinlogError:
         code, text = error.code, error.text if isinstance(error, NoAnswer) else error.message

@@ -16,7 +16,6 @@ from typing import Final
 from tidb_binlog.errors import ConfigError, PortTaken
 
 LOOPBACK = "127.0.0.1"
-"""A node whose gRPC has a port of its own speaks HTTP on one that is so much higher."""
 _PORTS: Final = range(10_000, 32_000)  # Linux gives connections those from 32768 on
 _PORT_DIGITS_MAX: Final = 5
 _given: set[int] = set()

@@ -503,21 +503,23 @@ class Client:
             self._rest()
 
     async def close(self) -> None:
-        """End all calls and connections. Idempotent."""
+        """End all calls and connections, also where this is cancelled. Idempotent."""
         self._is_closed = True
         self._link = None
+        ends: set[asyncio.Future[None]] = {link.lost for link in self._links}
         if self._connecting is not None:
             self._connecting.cancel()
-            await asyncio.wait({self._connecting})
-        links = set(self._links)
-        for link in links:
-            link.end(self._closed)
-        if links:
-            lost = [link.lost for link in links]
-            await asyncio.wait(lost, timeout=_GOODBYE_S)
-            for link in links:
+            ends.add(self._connecting)
+        try:
+            for link in list(self._links):
+                link.end(self._closed)
+            if ends:
+                await asyncio.wait(ends, timeout=_GOODBYE_S)
+        finally:
+            for link in list(self._links):
                 link.abort()
-            await asyncio.wait(lost)
+        if ends:
+            await asyncio.wait(ends)
 
 
 async def _write_all(reply: _Reply, requests: AsyncIterator[bytes]) -> None:

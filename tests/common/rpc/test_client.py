@@ -218,3 +218,17 @@ async def test_closed_while_it_connects() -> None:
     await client.close()
     never.set()
     server.close()
+
+
+async def test_a_close_that_is_cancelled_leaves_nothing_open() -> None:
+    """As that of a publisher in a program whose tasks are ended."""
+    async with raw(lambda number, asked, writer: good(writer, 1)) as (address, _):
+        client = rpc.Client(address)
+        assert await client.unary(PATH, REQUEST, PATIENCE_S) == b"y"
+        (link,) = client._links
+        link._transport.close = lambda: None  # type: ignore[method-assign]  # as TLS with a peer that is silent
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+        await asyncio.wait_for(link.lost, PATIENCE_S)
