@@ -120,11 +120,13 @@ def _restore_process() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _settled_heap() -> None:
+def _settled_heap() -> Iterator[None]:
     """What lives until the end (tests, modules, parsed sources) is a million objects, which each collection
-    would look at again."""
+    would look at again. What a module leaves open is found at its own end, not in the one that follows."""
     gc.collect()
     gc.freeze()
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")
