@@ -62,6 +62,7 @@ from tidb_binlog.serving.reload import Reload
 from tidb_binlog.serving.starting import Starting
 from tidb_binlog.serving.status_page import StatusPage
 from tidb_binlog.status.pump import PumpDocument
+from tidb_binlog.status.pump_conditions import stopped_pump
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream import choice
 from tidb_binlog.upstream.upstream_time import UpstreamTime
@@ -88,6 +89,7 @@ class StartedParts:
     beating: asyncio.Task[None] | None = None
     hold: TraceHold | None = None
     holding: asyncio.Task[None] | None = None
+    document: Callable[[], PumpDocument] | None = None
     log_readers: list[asyncio.Task[None]] = field(default_factory=list)
     """Tasks that read the log; they end before it is closed."""
 
@@ -319,8 +321,8 @@ def start_background(
 
 def unready(opened: StartedParts, starting: Starting) -> str:
     """Why this pump takes no prewrites; "" if it does."""
-    if opened.storage is not None and opened.storage.write_failure is not None:
-        return str(opened.storage.write_failure)
+    if opened.document is not None and (stopped := stopped_pump(opened.document())):
+        return stopped
     if opened.state == node.OFFLINE:
         return starting.reason
     return "" if opened.state == node.ONLINE else opened.state
@@ -392,7 +394,8 @@ def show_and_reload(
     assert opened.registration is not None
     assert opened.listener is not None
     reload = Reload(settings, read, services.clock)
-    page.show(add_routes(settings, process, services, opened.registration, routes, background, reload))
+    opened.document = add_routes(settings, process, services, opened.registration, routes, background, reload)
+    page.show(opened.document)
     take_reloads(reload, opened.listener, background.purger, services.disk_guard, services.pullers)
     process.on_reload(reload.on_signal)
     tell_of(opened.notifier, opened.registration.node_id, lambda: conditions(background.purger.facts()))

@@ -109,6 +109,14 @@ def retention_s(value: str | int) -> float:
     return seconds
 
 
+UP_TO_DATE: Final = "up to date"
+
+
+def behind_text(seconds: float) -> str:
+    """How far something is behind, as people read it."""
+    return f"{span(seconds)} behind" if seconds else UP_TO_DATE
+
+
 def span(seconds: float) -> str:
     """A length of time as people read it; negative ones count as nothing."""
     seconds = max(0.0, seconds)

@@ -42,7 +42,7 @@ from tidb_binlog.serving.reload import Commit, Reload
 from tidb_binlog.serving.starting import Starting, WaitFor
 from tidb_binlog.status.codec import own, plain
 from tidb_binlog.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
-from tidb_binlog.status.troubles import STUCK_S
+from tidb_binlog.status.drainer_conditions import stopped_drainer
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 
 WENT_BACK_SHOWN: Final = 10
@@ -300,8 +300,5 @@ class Operating:
             return self._interrupted or self._starting.reason
         if self.state.state != node.ONLINE:
             return self.state.state
-        if self.control.paused:
-            return "paused by an operator"
-        assert self._status is not None
-        held_s, held_up = self._status.held_up()
-        return f"waits for the downstream: {held_up}" if held_s >= STUCK_S else ""
+        document = self.document()
+        return "" if document is None else stopped_drainer(document)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tools import config_reference
+from tools import alert_rules, config_reference
+
+MADE = {
+    **dict.fromkeys(config_reference.files(), config_reference),
+    **dict.fromkeys(alert_rules.files(), alert_rules),
+}
 
 
-@pytest.mark.parametrize("name", config_reference.files())
+@pytest.mark.parametrize("name", MADE)
 def test_what_is_committed_is_what_would_be_made_now(name: str) -> None:
-    made = config_reference.files()[name]
-    assert (config_reference.ROOT / name).read_text() == made, "run: python -m tools.config_reference"
+    made = MADE[name].files()[name]
+    assert (config_reference.ROOT / name).read_text() == made, f"run: python -m {MADE[name].__name__}"

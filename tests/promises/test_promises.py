@@ -44,7 +44,7 @@ from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.registry import DRAINERS
 from tidb_binlog.errors import BinlogError, DownstreamError
 from tidb_binlog.page import status_page
-from tidb_binlog.status import troubles
+from tidb_binlog.status import drainer_conditions
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument
 
@@ -200,11 +200,11 @@ def test_you_see_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     def page() -> str:
         return status_page.html(status_page.Shown(DRAINERS, document, "", None, "", (), 1.0))
 
-    (trouble,) = troubles.of_drainer(document, "d", "d")
+    (trouble,) = drainer_conditions.of_drainer(document, "d")
     assert "shop.orders (3)" in trouble.text
     assert "shop.orders (3)" in page()
-    monkeypatch.setattr(troubles, "_of_downstream", lambda *_: [])
-    assert not troubles.of_drainer(document, "d", "d")
+    monkeypatch.setattr(drainer_conditions, "CONDITIONS", ())
+    assert not drainer_conditions.of_drainer(document, "d")
     assert "shop.orders (3)" not in page()
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from tidb_binlog import time_text, tso
 from tidb_binlog.observe.printable import printable
-from tidb_binlog.quantities import span
+from tidb_binlog.quantities import UP_TO_DATE, span
 from tidb_binlog.tso import Ts
 
 NOTHING: Final = "-"
@@ -34,11 +34,11 @@ def wall(time_s: float) -> str:
 
 
 def behind(now_ts: Ts, ts: Ts, *, least_s: float = 0.0) -> str:
-    """How far a place is behind the upstream; less than `least_s` is said to be that."""
+    """How far a place is behind the upstream; less than `least_s` is nothing."""
     if not 0 < ts <= tso.TS_MAX or not now_ts:
         return NOTHING
     behind_s = tso.physical_s(now_ts) - tso.physical_s(ts)
-    return span(behind_s) if behind_s >= least_s else f"< {span(least_s)}"
+    return span(behind_s) if behind_s >= least_s else UP_TO_DATE
 
 
 def length(seconds: float | None) -> str:

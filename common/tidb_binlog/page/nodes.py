@@ -22,7 +22,7 @@ from tidb_binlog.tso import Ts
 
 _ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 QUIET_S: Final = 5.0
-"""So old may be what quiet nodes have said: pumps store time marks 3 s apart."""
+"""So old may be what quiet nodes have said: pumps store time marks 3 s apart. They are up to date."""
 _HEADS: Final = ("node", "kind", "state", "alive", "behind", "address", "position", "told")
 
 

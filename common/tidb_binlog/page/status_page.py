@@ -19,8 +19,10 @@ from tidb_binlog.page import drainer_sections, nodes, pump_sections, refresh, wa
 from tidb_binlog.page.markup import Markup, element, join, place, table, wall
 from tidb_binlog.page.template import STYLE, page, security_policy
 from tidb_binlog.status.drainer import DrainerDocument
+from tidb_binlog.status.drainer_conditions import of_drainer
 from tidb_binlog.status.pump import PumpDocument
-from tidb_binlog.status.troubles import ERROR, Trouble, of_drainer, of_pump
+from tidb_binlog.status.pump_conditions import of_pump
+from tidb_binlog.status.troubles import ERROR, Trouble
 from tidb_binlog.tso import Ts
 
 _STYLE: Final = (
@@ -157,7 +159,7 @@ def _verdict(shown: Shown, name: str) -> Markup:
     if isinstance(document, PumpDocument):
         title, troubles = pump_sections.headline(document), of_pump(document, name)
     else:
-        title, troubles = drainer_sections.headline(document), of_drainer(document, document.node_id, name)
+        title, troubles = drainer_sections.headline(document), of_drainer(document, name)
     troubles.sort(key=lambda trouble: trouble.severity != ERROR)
     level = "good"
     if troubles:

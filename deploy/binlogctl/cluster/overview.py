@@ -20,8 +20,10 @@ from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.page.nodes import QUIET_S
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus
+from tidb_binlog.status.drainer_conditions import of_drainer
 from tidb_binlog.status.pump import PumpDocument, PumpStatus
-from tidb_binlog.status.troubles import ERROR, WARNING, Trouble, of_drainer, of_pump
+from tidb_binlog.status.pump_conditions import of_pump
+from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.standalone.layout import Prepared
 
@@ -173,7 +175,7 @@ def _troubles(seen: NodeSnapshot, now_ts: Ts) -> list[Trouble]:
     if seen.kind == PUMPS:
         troubles = of_pump(read(seen.document, PumpDocument), label)
     else:
-        troubles = of_drainer(read(seen.document, DrainerDocument), seen.node_id, label)
+        troubles = of_drainer(read(seen.document, DrainerDocument), label)
     if seen.state in (PAUSING, CLOSING) and seen.kind == DRAINERS:
         troubles.append(Trouble(WARNING, label, f"is {seen.state}"))
     return troubles
@@ -188,7 +190,7 @@ def _absence(seen: NodeSnapshot, label: str, now_ts: Ts) -> Trouble | None:
     back = "start it again; if it never comes back: `binlogctl forget " + seen.node_id + "`"
     if seen.state == PAUSED and seen.document is None:
         # A reader is a program that ended in order; what it holds or loses the pumps say.
-        return Trouble(WARNING if seen.reader else ERROR, label, f"is paused: {waits}", back)
+        return None if seen.reader else Trouble(ERROR, label, f"is paused: {waits}", back)
     if seen.alive is False:
         return Trouble(ERROR, label, f"is dead: {waits}", back)
     if seen.document is None:

@@ -16,7 +16,7 @@ from tidb_binlog import time_text
 from tidb_binlog.cluster.liveness import life
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.observe import show
-from tidb_binlog.quantities import span
+from tidb_binlog.quantities import UP_TO_DATE, behind_text, span
 from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
 from tidb_binlog.tso import Ts
 
@@ -81,7 +81,7 @@ def _state(line: NodeLine) -> str:
 
 
 def _row(line: NodeLine, now_ts: Ts) -> list[str]:
-    behind = "" if line.behind_s is None else span(line.behind_s)
+    behind = "" if line.behind_s is None else span(line.behind_s) if line.behind_s else UP_TO_DATE
     position = _position(line.position_ts, now_ts) if line.position_ts else ""
     name = f"{line.node_id} (reader)" if line.reader else line.node_id
     return [name, line.address, _state(line), position, behind, line.doing]
@@ -97,7 +97,7 @@ def lines(seen: Overview) -> list[str]:
     """The same as plain lines."""
     texts = []
     for line in seen.nodes:
-        behind = "position unknown" if line.behind_s is None else f"{span(line.behind_s)} behind"
+        behind = "position unknown" if line.behind_s is None else behind_text(line.behind_s)
         stages = " ".join(f"{name}={value:.1f}s" for name, value in line.stages_s.items())
         answers = "" if line.answers else ", does not answer"
         role = "reader" if line.reader else line.kind[:-1]

@@ -149,11 +149,12 @@ class NodeFacts:
     answer: Answer | None = None
     error: str | None = None
     tls: bool = False
+    reader: bool = False
 
     @property
     def label(self) -> str:
         """Name it for a sentence."""
-        return f"{self.kind.removesuffix('s')} {self.node_id}"
+        return f"{'reader' if self.reader else self.kind.removesuffix('s')} {self.node_id}"
 
     @property
     def forget(self) -> str:

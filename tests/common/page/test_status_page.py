@@ -154,7 +154,7 @@ def test_nothing_on_a_page_changes_anything_or_loads_anything() -> None:
             DrainerDocument(
                 node_id="d", state="online", lag=LagStatus(total_s=99.0), control=ControlStatus(paused=True)
             ),
-            "bad",
+            "part",
             ["99 s behind", "Holds applying back", "(binlogctl resume d)"],
         ),
         (

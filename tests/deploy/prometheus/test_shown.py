@@ -1,17 +1,33 @@
-"""Each alert that fires shows in `binlogctl status`, doctor and the node's page, or here is why it cannot."""
+"""Each alert's scenario is raised; rules, `binlogctl status`, doctor, the node's page and /readyz are asked.
+
+What a node's document cannot say has its reason in the table of conditions.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from binlogctl.doctor.gather.answers import read_drainer
+from binlogctl.cluster.overview import NodeSnapshot, build
+from binlogctl.doctor.checks.nodes import check_nodes
+from binlogctl.doctor.checks.storage import check_disks
+from binlogctl.doctor.facts import NodeFacts
+from binlogctl.doctor.findings import Finding
+from binlogctl.doctor.gather.answers import read_drainer, read_pump
 from tests.deploy.prometheus.rules import alerts
+from tidb_binlog import tso
+from tidb_binlog.cluster.node import ONLINE
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.page.status_page import Shown, html
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument
+from tidb_binlog.status.drainer_conditions import of_drainer, stopped_drainer
 from tidb_binlog.status.pump import PumpDocument
-from tidb_binlog.status.troubles import ERROR, WARNING, Trouble, of_drainer, of_pump
+from tidb_binlog.status.pump_conditions import of_pump, stopped_pump
+from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
+from tools import alert_rules
 
 NOW_S = 1_700_000_000.0
 GIB = 1 << 30
@@ -36,7 +52,7 @@ PUMP: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "BinlogPumpDrainerWouldLose": (
         {"retention": {"drainers": [{"node_id": "d", "left_s": 1800.0}]}},
-        WARNING,
+        ERROR,
         "has not applied in 0.5 h",
     ),
     "BinlogPumpDrainerHasLost": (
@@ -55,19 +71,18 @@ DRAINER: dict[str, tuple[dict[str, Any], str, str]] = {
     "BinlogDrainerSinkHeld": ({"Sink": {"name": "m:C", "held": True, "error": "no"}}, ERROR, "m:C holds"),
     "BinlogDrainerBehind": ({"Lag": {"total_s": 301.0, "eta_s": 9.0}}, WARNING, "is 301 s behind"),
     "BinlogDrainerNeverCatchesUp": ({"Lag": {"total_s": 301.0, "eta_s": None}}, ERROR, "is 301 s behind"),
-    "BinlogDrainerSortWait": ({"Lag": {"total_s": 61.0, "eta_s": None}}, ERROR, "is 61 s behind"),
-    "BinlogDrainerCheckpointHighDelay": (
-        {"Lag": {"total_s": 3601.0, "eta_s": 9.0}},
-        WARNING,
-        "3601 s behind",
+    "BinlogDrainerSortWait": (
+        {"Lag": {"total_s": 61.0, "sort_wait_s": 61.0, "pump": "p"}},
+        ERROR,
+        "waited 61 s for pump p",
     ),
-    "BinlogDrainerCheckpointStands": (
-        {"HeldUp": "the checkpoint is not stored, for 61 s", "HeldUpS": 61.0},
-        WARNING,
-        "the checkpoint is not stored",
+    "BinlogDrainerCheckpointHighDelay": (
+        {"LastTS": tso.from_wall_s(NOW_S - 7200), "Lag": {"total_s": 7200.0, "eta_s": 9.0}},
+        ERROR,
+        "its checkpoint is 2.0 h old",
     ),
     "BinlogDrainerDownstreamWentBack": ({"WentBack": [{"time": NOW_S - 9, "why": "w"}]}, ERROR, "lost what"),
-    "BinlogDrainerPaused": ({"Control": {"paused": True}}, ERROR, "holds applying back"),
+    "BinlogDrainerPaused": ({"Control": {"paused": True}}, WARNING, "holds applying back"),
     "BinlogDrainerDownstreamRetries": (
         {"HeldUp": "lane 0: read-only", "HeldUpS": 11.0},
         WARNING,
@@ -83,63 +98,86 @@ DRAINER: dict[str, tuple[dict[str, Any], str, str]] = {
         "could not take over",
     ),
 }
-ELSEWHERE: dict[str, str] = {
-    **dict.fromkeys(
-        ["BinlogPumpDown", "BinlogDrainerDown"], "the node does not answer, which overview and doctor say"
-    ),
-    **dict.fromkeys(
-        ["BinlogDrainerUndecodable", "BinlogDrainerDisorder"], "the drainer ends: it does not answer then"
-    ),
-    **dict.fromkeys(
-        ["BinlogDrainerExecuteSlow", "BinlogPumpWriteRpcSlow", "BinlogPumpWriteSlow"],
-        "a quantile of the last minutes, which only a series of scrapes has",
-    ),
-    **dict.fromkeys(
-        [
-            "BinlogNodeRestarts",
-            "BinlogNodeHandshakesFail",
-            "BinlogNodeLimitsReached",
-            "BinlogNodeEventsLost",
-            "BinlogPumpSpaceRunsOut",
-            "BinlogPumpPurgeFails",
-            "BinlogDrainerRelayDamaged",
-            "BinlogDrainerStandbyLost",
-        ],
-        "an increase or a trend of some minutes, which only a series of scrapes has",
-    ),
-    **dict.fromkeys(["BinlogSparkJobFailed", "BinlogSparkStreamBehind"], "of jobs, which have no /status"),
+STOPS = {
+    "BinlogPumpWriterFailed",
+    "BinlogPumpRefusesWrites",
+    "BinlogDrainerPaused",
+    "BinlogDrainerSinkHeld",
+    "BinlogDrainerDownstreamRetries",
+}
+"""While these hold a node is not ready: it does not do its work."""
+CONDITIONS = {
+    condition.name: condition
+    for of in alert_rules.GROUPS.values()
+    for condition in of
+    if condition.rule is not None
 }
 
 
-def test_each_alert_is_here() -> None:
-    assert PUMP.keys() | DRAINER.keys() | ELSEWHERE.keys() == alerts().keys()
-    assert not ELSEWHERE.keys() & (PUMP.keys() | DRAINER.keys())
+def test_each_alert_is_here_or_says_why_no_document_has_it() -> None:
+    assert CONDITIONS.keys() == alerts().keys()
+    said = {name for name, condition in CONDITIONS.items() if condition.holds is not None}
+    assert said == PUMP.keys() | DRAINER.keys()
+    assert all(CONDITIONS[name].unsaid for name in CONDITIONS.keys() - said)
 
 
-@pytest.mark.parametrize("name", PUMP)
-def test_what_fires_for_a_pump_is_said(name: str) -> None:
-    says, severity, text = PUMP[name]
-    assert of_pump(read({"pump": {}}, PumpDocument), "p") == []
-    (trouble,) = of_pump(read({"pump": says}, PumpDocument), "p")
-    assert trouble.severity == severity
+def pump_document(says: dict[str, Any]) -> dict[str, Any]:
+    return {"CommitTS": 1, "Checkpoint": {}, "status": {"p": {}}, "pump": {"node_id": "p", **says}}
+
+
+def drainer_document(says: dict[str, Any]) -> dict[str, Any]:
+    return {"LastTS": 0, "NodeID": "d", "Time": NOW_S, **says}
+
+
+def asked(kind: str, raw: dict[str, Any]) -> tuple[list[Trouble], list[Finding], str, str]:
+    """What status says of the node, the doctor's findings, the page, and why it is not ready."""
+    body = json.dumps(raw).encode()
+    node_id = kind[0]
+    seen = NodeSnapshot(kind, node_id, "h:1", ONLINE, True, 1, 1, raw)
+    told = [one for one in build([seen], NOW_S).troubles if one.node != "cluster"]
+    answer = read_pump(body) if kind == PUMPS else read_drainer(body)
+    facts = NodeFacts(kind, node_id, "h:1", ONLINE, True, resolved=("10.0.0.1",), answer=answer)
+    found = check_nodes([facts], None, NOW_S, one_host=False) + check_disks([facts])
+    document: PumpDocument | DrainerDocument
+    if kind == PUMPS:
+        document = read(raw, PumpDocument)
+        unready = stopped_pump(document)
+    else:
+        document = read(raw, DrainerDocument)
+        unready = stopped_drainer(document)
+    return told, found, html(Shown(kind, document, "", None, "", (), NOW_S)), unready
+
+
+@pytest.mark.parametrize("name", [*PUMP, *DRAINER])
+def test_all_five_say_the_same_of_what_fires(name: str) -> None:
+    kind, (says, severity, text) = (PUMPS, PUMP[name]) if name in PUMP else (DRAINERS, DRAINER[name])
+    told, found, page, unready = asked(kind, pump_document(says) if kind == PUMPS else drainer_document(says))
+    assert alerts()[name].labels["severity"] == {ERROR: "critical", WARNING: "warning"}[severity]
+    (trouble,) = told
+    assert (trouble.name, trouble.severity) == (name, severity)
     assert text in trouble.text
+    bad = [
+        one for one in found if one.severity.value == severity and one.check in ("node.trouble", "pump.disk")
+    ]
+    assert len(bad) == 1
+    assert text in bad[0].seen or bad[0].check == "pump.disk"
+    assert f'class="verdict {"bad" if severity == ERROR else "part"}"' in page
+    assert text[1:] in page
+    assert bool(unready) == (name in STOPS)
+    assert not unready or text in unready
 
 
-def test_a_disk_with_room_is_no_trouble_wherever_its_floor_is() -> None:
-    says = {"pump": {"disk": {"available": 50 * GIB, "floor": 30 * GIB}}}
-    assert of_pump(read(says, PumpDocument), "p") == []
+def test_nothing_is_said_of_a_node_that_is_well() -> None:
+    disk = {"disk": {"available": 50 * GIB, "floor": 30 * GIB}}
+    for kind, raw in ((PUMPS, pump_document(disk)), (DRAINERS, drainer_document({}))):
+        told, found, _, unready = asked(kind, raw)
+        assert not told
+        assert all(one.severity.value not in (ERROR, WARNING) for one in found if one.subject != "cluster")
+        assert unready == ""
 
 
 def troubles(**says: Any) -> list[Trouble]:
-    return of_drainer(read({"Time": NOW_S, **says}, DrainerDocument), "d", "d")
-
-
-@pytest.mark.parametrize("name", DRAINER)
-def test_what_fires_for_a_drainer_is_said(name: str) -> None:
-    says, severity, text = DRAINER[name]
-    (trouble,) = troubles(**says)
-    assert trouble.severity == severity
-    assert text in trouble.text
+    return of_drainer(read({"Time": NOW_S, **says}, DrainerDocument), "d")
 
 
 def test_a_reload_that_a_drainer_refused_is_said() -> None:
@@ -159,10 +197,3 @@ def test_what_is_long_past_is_told_until_a_comparison_is_equal() -> None:
     assert [one.severity for one in troubles(Drift=drift, Verify=equal)] == [WARNING]
     assert troubles(Drift=drift, Verify=equal | {"began_s": NOW_S - 3500}) == []
     assert troubles(WentBack=[{"time": NOW_S - 3600, "why": "w"}]) == []
-
-
-def test_doctor_says_the_same() -> None:
-    body = b'{"LastTS":1,"NodeID":"d","Time":%d,"Drift":{"Rows":{"a.b":3},"LastS":%d}}' % (NOW_S, NOW_S - 9)
-    answer = read_drainer(body)
-    assert answer is not None
-    assert list(answer.troubles) == troubles(Drift={"Rows": {"a.b": 3}, "LastS": NOW_S - 9})

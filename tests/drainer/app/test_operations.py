@@ -10,6 +10,7 @@ import pytest
 
 from drainer.app.operations import Operating
 from drainer.mysql.connection import Target
+from drainer.operate.control.http import Shown
 from drainer.operate.control.standby import Standby
 from drainer.operate.status.document import Status
 from drainer.points.snapshot.drainer_hold import DrainerHold
@@ -82,10 +83,10 @@ def test_a_drainer_whose_downstream_is_away_is_not_ready() -> None:
     settings = settings_of(Target("127.0.0.1", 1, "u", ""))
     starting = Starting(0.0, SystemClock(), lambda text: None)
     operating = Operating(settings, lambda: settings, nothing, Routes(), SystemClock(), None, starting)
-    operating._running, held = True, (0.0, "")
-    operating._status = cast(Status, SimpleNamespace(held_up=lambda: held))
+    operating._running, said = True, {"HeldUp": "lane 1: connection refused", "HeldUpS": 0.0}
+    operating._shown = Shown(cast(Status, SimpleNamespace(document=lambda: said)))
     assert operating.unready() == ""
-    held = (9.9, "lane 1: connection refused")
+    said["HeldUpS"] = 9.9
     assert operating.unready() == "", "a moment is no trouble"
-    held = (10.0, "lane 1: connection refused")
-    assert operating.unready() == "waits for the downstream: lane 1: connection refused"
+    said["HeldUpS"] = 10.0
+    assert operating.unready() == "cannot write, for 10 s: lane 1: connection refused"

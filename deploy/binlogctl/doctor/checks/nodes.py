@@ -18,6 +18,7 @@ from tidb_binlog import tso
 from tidb_binlog.cluster import node as states
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.quantities import span
+from tidb_binlog.status.pump_conditions import OF_DISKS
 
 BEAT_LATE_S: Final = 60.0
 """Older than that, the entry of a node without a lease says that it is dead: the slowest beats every 2 s."""
@@ -92,13 +93,19 @@ def _silent(node: NodeFacts) -> list[Finding]:
 
 def _paused(node: NodeFacts) -> list[Finding]:
     if node.kind == PUMPS:
-        return Check("node.paused", node.label).warning(
+        return Check("node.paused", node.label).error(
             "paused",
             "drainers wait for a paused pump, because binlogs that no other node has lie there: replication"
             " of the whole cluster stands still",
             f"start it again; if it never comes back: {node.forget}",
         )
-    return Check("node.paused", node.label).warning(
+    if node.reader:
+        return Check("node.paused", node.label).info(
+            f"paused, at {node.max_commit_ts}",
+            "a program that ended in order: pumps keep what it has not read as long as they can",
+            f"start it again; if it never comes back: {node.forget}",
+        )
+    return Check("node.paused", node.label).error(
         f"paused, at {node.max_commit_ts}",
         "nothing is replicated by it; once retention has passed its checkpoint it needs a new snapshot",
         f"start it again; if it never comes back: {node.forget}",
@@ -163,6 +170,7 @@ def _complaints(node: NodeFacts) -> list[Finding]:
             trouble.hint or f"see the log of {node.label}",
         )
         for trouble in node.answer.troubles
+        if trouble.name not in OF_DISKS  # `check_disks` says it with the volume's size
     )
 
 

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from binlogctl.doctor.facts import NodeFacts
-from binlogctl.doctor.findings import Check, Finding, all_of
+from binlogctl.doctor.findings import Check, Finding, Severity, all_of
 from tidb_binlog import tso
 from tidb_binlog.cluster import node as states
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
-from tidb_binlog.status.pump import DiskStatus, RetentionStatus
+from tidb_binlog.status.pump import DiskStatus, PumpDocument, PumpStatus, RetentionStatus
+from tidb_binlog.status.pump_conditions import ALARM_S, LOSES_H, of_pump
+from tidb_binlog.status.troubles import ERROR
 
 GO_FLOOR: Final = 10 << 30
 """What a Go pump's stop-write-at-available-space is unless its file says otherwise."""
-ALARM_S: Final = 20 * 3600.0
-_NEAR: Final = 1.25
 _KEY: Final = "storage.stop-write-at-available-space"
 
 
@@ -40,14 +40,15 @@ def check_disk(subject: str, disk: DiskStatus, capacity: int | None) -> list[Fin
             f'set {_KEY} = "{_size(max(capacity // 10, 1 << 20))}" and reload the pump (SIGHUP),'
             " or give it a larger volume",
         )
-    if disk.available <= floor:
+    said = of_pump(PumpDocument(pump=PumpStatus(disk=DiskStatus(available=disk.available, floor=floor))), "")
+    if any(trouble.severity == ERROR for trouble in said):
         return Check("pump.disk", subject).error(
             seen,
             "the pump refuses prewrites now; when all do, TiDB cannot commit",
             "free or add space; or lower gc, or set storage.retention-free-space above"
             f" {_size(floor)} so that the oldest binlogs go first",
         )
-    if disk.available <= floor * _NEAR:
+    if said:
         return Check("pump.disk", subject).warning(
             seen, "little is left until prewrites are refused", "free or add space, or lower gc"
         )
@@ -119,7 +120,9 @@ def _pair(pump: NodeFacts, drainer: NodeFacts, now_s: float) -> list[Finding]:
         return []
     behind_s = tso.age_s(drainer.max_commit_ts, now_s)
     idle = drainer.answer is None
-    return Check("retention", drainer.label).warning(
+    is_near = left_s < min(LOSES_H * 3600, age_s / 2)
+    return Check("retention", drainer.label).finding(
+        Severity.ERROR if is_near else Severity.WARNING,
         f"{behind_s / 3600:.1f} h behind; {pump.label} keeps binlogs for"
         f" {age_s / 3600:.1f} h" + (", and the drainer does not run" if idle else ""),
         "binlogs that it needs are purged soon, or, while it counts as live, fill the pump's disk",

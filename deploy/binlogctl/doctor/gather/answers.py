@@ -17,8 +17,9 @@ from binlogctl.doctor.facts import Answer, TidbFacts
 from tidb_binlog.foreign_document import UNREADABLE, json_object
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument
+from tidb_binlog.status.drainer_conditions import of_drainer
 from tidb_binlog.status.pump import DiskStatus, PumpDocument, PumpStatus
-from tidb_binlog.status.troubles import WARNING, Trouble, of_drainer, of_pump
+from tidb_binlog.status.pump_conditions import of_pump
 from tidb_binlog.tso import LOGICAL_BITS
 
 _SAMPLE: Final = re.compile(
@@ -68,19 +69,13 @@ def read_drainer(status: bytes) -> Answer | None:
     if "NodeID" not in raw:
         return Answer(foreign=True)
     document = read(raw, DrainerDocument)
-    troubles = of_drainer(document, document.node_id, document.node_id)
-    troubles += [
-        Trouble(WARNING, document.node_id, f"pump {node_id}: {pump.error}")
-        for node_id, pump in (document.pumps or {}).items()
-        if not pump.connected and pump.error
-    ]
     return Answer(
         foreign=False,
         node_id=document.node_id or None,
         cluster_id=document.cluster_id or None,
         version=document.version or None,
         time_s=document.time or None,
-        troubles=tuple(troubles),
+        troubles=tuple(of_drainer(document, document.node_id)),
     )
 
 

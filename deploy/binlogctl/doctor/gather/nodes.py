@@ -137,6 +137,7 @@ def _entries(view: ClusterView) -> list[NodeFacts]:
             entry.alive,
             entry.status.max_commit_ts,
             entry.status.update_ts,
+            reader=entry.status.is_reader,
         )
         for kind in KINDS
         for node_id, entry in sorted(view.of(kind).items())

@@ -454,7 +454,7 @@ async def test_address_that_nobody_reaches_is_found(doctor: Doctor, plant: Plant
 async def test_paused_nodes_are_found_and_offline_ones_are_fine(doctor: Doctor, plant: Plant) -> None:
     await plant(PUMPS, "resting", f"127.0.0.1:{free_ports(1)[0]}", state=PAUSED)
     await plant(PUMPS, "left", f"127.0.0.1:{free_ports(1)[0]}", state=OFFLINE)
-    found = await doctor.found("node.paused", Severity.WARNING)
+    found = await doctor.found("node.paused", Severity.ERROR)
     assert found.subject == "pump resting"
 
 
@@ -462,7 +462,7 @@ async def test_forgotten_drainer_that_retention_reaches_is_found(doctor: Doctor,
     behind_s = (KEPT_DAYS - 0.1) * 86400
     await plant(DRAINERS, "forgotten", f"127.0.0.1:{free_ports(1)[0]}", state=PAUSED, behind_s=behind_s)
     report = await doctor.report()
-    found = [one for one in report.findings if one.check == "retention" and one.severity is Severity.WARNING]
+    found = [one for one in report.findings if one.check == "retention" and one.severity is Severity.ERROR]
     assert {one.subject for one in found} == {"drainer forgotten"}
     assert "binlogctl forget forgotten" in found[0].mend
 

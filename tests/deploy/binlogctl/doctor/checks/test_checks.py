@@ -115,8 +115,9 @@ def test_one_wrong_node() -> None:
             replace(PUMP, alive=None, answer=replace(GO, registered=frozenset({"z"}))),
             {"node.cluster": "error", "node.identity": "unchecked"},
         ),
-        (replace(PUMP, state=PAUSED, alive=False, answer=None), {"node.paused": "warning"}),
-        (replace(DRAINER, state=PAUSED, alive=False, answer=None), {"node.paused": "warning"}),
+        (replace(PUMP, state=PAUSED, alive=False, answer=None), {"node.paused": "error"}),
+        (replace(DRAINER, state=PAUSED, alive=False, answer=None), {"node.paused": "error"}),
+        (replace(DRAINER, state=PAUSED, alive=False, answer=None, reader=True), {}),
         (replace(PUMP, state="asleep"), {"node.state": "warning"}),
         (replace(PUMP, answer=replace(OURS, node_id="q")), {"node.identity": "error"}),
         (replace(PUMP, answer=replace(OURS, cluster_id=8)), {"node.cluster": "error"}),
@@ -147,7 +148,7 @@ def test_roles() -> None:
     assert checked(DRAINER) == {"cluster.pumps": "error"}
     assert checked(replace(PUMP, state=PAUSED, alive=False, answer=None), DRAINER) == {
         "cluster.pumps": "error",
-        "node.paused": "warning",
+        "node.paused": "error",
     }
     assert checked(PUMP) == {}
 
@@ -192,7 +193,7 @@ def test_slow_answer_proves_no_skew() -> None:
         (DiskStatus(available=9 * GIB, floor=None), 10 * GIB, "error", "smaller than the free space"),
         (DiskStatus(available=10 * GIB, floor=10 * GIB), 100 * GIB, "error", "refuses prewrites"),
         (DiskStatus(available=11 * GIB, floor=10 * GIB), 100 * GIB, "warning", "little is left"),
-        (DiskStatus(available=1, floor=0), None, "ok", ""),
+        (DiskStatus(available=1, floor=0), None, "warning", "little is left"),
         (DiskStatus(available=0, floor=0), None, "error", "refuses prewrites"),
     ],
 )
@@ -218,8 +219,8 @@ def test_retention() -> None:
     assert retention(6.5 * DAY_S) == {"retention": "warning"}
     assert retention(6.5 * DAY_S, alarm_s=3600.0) == {}
     assert retention(5, age_s=3600.0) == {}
-    assert retention(2000, age_s=3600.0) == {"retention": "warning"}
-    assert retention(5, drainers=[PurgeOutlook(node_id="d", left_s=60.0)]) == {"retention": "warning"}
+    assert retention(2000, age_s=3600.0) == {"retention": "error"}
+    assert retention(5, drainers=[PurgeOutlook(node_id="d", left_s=60.0)]) == {"retention": "error"}
     assert retention(6 * DAY_S, gc_ts=ts_before(5 * DAY_S)) == {"retention": "error"}
     assert retention(6 * DAY_S, age_s=None) == {"retention": "unchecked"}
     offline = replace(DRAINER, state=OFFLINE, max_commit_ts=ts_before(30 * DAY_S))
