@@ -32,7 +32,9 @@ from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Target
 from drainer.mysql.errors import SessionError, StatementRefused, final_error, passing_error
-from drainer.mysql.session_lock import RELEASE
+from drainer.mysql.session_lock import JOIN, RELEASE
+from drainer.points.load import join_routes
+from drainer.points.load.joining import Joining
 from drainer.relay.relay_log import RelayLog
 from drainer.sink.mysql.loopback_marks import LoopbackMarks
 from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
@@ -335,4 +337,16 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
 
     operating.reload.add(["txn_batch"], batch_rows)
     operating.offer(http_routes.add_routes, sink.quarantine)
+    joining = Joining(
+        settings,
+        upstream,
+        context.nodes,
+        schema.tracker,
+        translator,
+        sink.quarantine,
+        functools.partial(store.guard_ddl, role=JOIN),
+        clock,
+    )
+    sink.beside["load"] = joining.run
+    operating.offer(join_routes.add_routes, joining)
     return runner

@@ -98,7 +98,7 @@ class Operating:
         self._running = False
         self._status: Status | None = None
         self._status_task: asyncio.Task[None] | None = None
-        self._served: Any = None
+        self._served: dict[Callable[..., None], Any] = {}  # by what adds its routes
         self._interrupted = ""
         self._time: UpstreamTime | None = None
         self.notifier: Notifier | None = None
@@ -203,14 +203,15 @@ class Operating:
 
     def offer(self, add_routes: Callable[[Routes, Callable[[], T]], None], served: T) -> None:
         """Routes about something that is gone while the pipeline is interrupted."""
-        if self._served is None and self._status is None:  # the first one
-            add_routes(self._routes, self._served_now)
-        self._served = served
 
-    def _served_now(self) -> Any:
-        if self._served is None:
-            raise Unavailable(f"nothing is applied just now: {self._interrupted}", hint="ask again")
-        return self._served
+        def now() -> T:
+            if add_routes not in self._served:
+                raise Unavailable(f"nothing is applied just now: {self._interrupted}", hint="ask again")
+            offered: T = self._served[add_routes]
+            return offered
+
+        add_routes(self._routes, now)
+        self._served[add_routes] = served
 
     def show(self, applier: ApplierFacts, collector: CollectorFacts, cluster_id: int | None = None) -> None:
         """The pipeline is there: its status, gauges and controls, from now on, in place of any before."""
@@ -284,7 +285,7 @@ class Operating:
         if went_back:
             noted = WentBackStatus(time=self._clock.wall_s(), why=reason)
             self.went_back = [*self.went_back[1 - WENT_BACK_SHOWN :], noted]
-        self._running, self._interrupted, self._served = False, reason, None
+        self._running, self._interrupted, self._served = False, reason, {}
         self._check_what_is_not_built()
         self._starting.begin_again()
         if self._status_task is not None:

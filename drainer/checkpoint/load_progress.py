@@ -27,6 +27,8 @@ from tidb_binlog.tso import Ts
 
 LOADING: Final = "loading"
 DONE: Final = "done"
+JOINING: Final = "joining"
+"""Some tables are loaded beside a Drainer, which goes on with it by itself."""
 LOAD_ROLE: Final = "load"
 """Role of the session that a load holds as long as it runs (`mysql/session_lock.py`)."""
 _STATEMENT_ROWS: Final = 500
@@ -76,8 +78,8 @@ class LoadState:
 
     @property
     def is_unfinished(self) -> bool:
-        """Says that the load goes on with the next start."""
-        return self.phase != DONE
+        """Says that the load goes on with the next start, and that no Drainer may begin before its end."""
+        return self.phase == LOADING
 
 
 @dataclass(frozen=True, slots=True)

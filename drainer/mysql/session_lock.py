@@ -28,7 +28,8 @@ from tidb_binlog.observe import log
 STORE: Final = "store"
 DDL: Final = "ddl"
 RELEASE: Final = "release"
-"""Roles of sessions that run DDL: in the stream's order, and for tables that waited."""
+JOIN: Final = "join"
+"""Roles of sessions that run DDL: in the stream's order, for tables that waited, and for those that join."""
 _NO_SUCH_SESSION: Final = 1094
 ENDING_S: Final = 5
 """Within it a server has ended the session of a process that is gone or was killed."""
@@ -68,12 +69,12 @@ class Claims:
 
     def holders(self, connection: Connection, lanes: Iterable[int]) -> list[int]:
         """Connection ids of the sessions, other than this one, that have any of the locks."""
-        roles: tuple[str | int, ...] = (STORE, DDL, RELEASE, *lanes)
+        roles: tuple[str | int, ...] = (STORE, DDL, RELEASE, JOIN, *lanes)
         return [holder for role in roles if (holder := holder_of(connection, self.name(role)))]
 
     def end_idle_ddl(self, connection: Connection) -> None:
         """After the epoch was raised: before, its drainer would connect again and find nothing changed."""
-        for role in (DDL, RELEASE):
+        for role in (DDL, RELEASE, JOIN):
             end_if_idle(connection, self.name(role))
 
     def succeed_ddl(self, connection: Connection, role: str) -> None:

@@ -90,7 +90,7 @@ class SourceStatus(Struct, kw_only=True):
 
 class WaitingDdl(Struct, kw_only=True):
     """A DDL, or refused rows, that waits for an operator's decision. `possible`: the decisions that the node
-    would take now."""
+    would take now. `loads`: tables that join, whose rows are loaded."""
 
     job_id: int = 0
     commit_ts: Ts = 0
@@ -104,6 +104,12 @@ class WaitingDdl(Struct, kw_only=True):
     applied_ts: Ts = 0
     kept_bytes: int = 0
     possible: list[str] = []
+    loads: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """By itself: nobody is asked."""
+        return self.loads and not self.possible
 
 
 class DdlStatus(Struct, kw_only=True):

@@ -55,7 +55,7 @@ def _paused(document: DrainerDocument) -> Iterator[Said]:
 
 
 def _ddl_waits(document: DrainerDocument) -> Iterator[Said]:
-    if document.ddl and (waiting := document.ddl.waiting):
+    if document.ddl and (waiting := [entry for entry in document.ddl.waiting if not entry.goes_on]):
         jobs = ", ".join(str(entry.job_id) for entry in waiting[:_SHOWN])
         yield Said(f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}")
 

@@ -26,14 +26,16 @@ from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.quarantine import decisions
 from drainer.ddl.quarantine.entry import RETRY, Decision, Entry, Floor
+from drainer.ddl.quarantine.load_entry import LoadAsked, load_entry
 from drainer.ddl.quarantine.log import Directory, Frozen, KeptDdl, QuarantineLog, Schema
 from drainer.ddl.quarantine.queue_state import QueueEvent, QueueState, allows
 from drainer.ddl.quarantine.release import Release, ReleaseDependencies, entry_of
 from drainer.ddl.quarantine.store import Decided, QuarantineTable
-from drainer.ddl.quarantine.waiting_tables import DdlClass, Quarantine, Queue
+from drainer.ddl.quarantine.waiting_tables import Below, DdlClass, Quarantine, Queue
 from drainer.ddl.rules import SKIP, STOP, Rule
+from drainer.mysql.rows.change import Position
 from drainer.txn import Ddl, Transaction
-from tidb_binlog.errors import DownstreamError, Rejected
+from tidb_binlog.errors import Conflict, DownstreamError, Rejected
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
@@ -89,6 +91,9 @@ class QuarantineController:
         self._deciding = asyncio.Lock()
         self._wake = asyncio.Event()
         self._full = False
+        self._load_asked: LoadAsked | None = None
+        self.load_says: Callable[[], str] = lambda: ""
+        """How far the rows of tables that join are."""
         self.on_change = on_change
         self._log_kept = log_kept
         self._count()
@@ -264,7 +269,7 @@ class QuarantineController:
         async with self._releasing:
             for queue in tuple(self._quarantine.queues):
                 await self._step(queue, paused=True)
-                while queue.state is QueueState.READY:  # after a DDL that ran alone
+                while queue.state is QueueState.READY and not queue.loading:  # after a DDL that ran alone
                     await self._step(queue, paused=True)
                 if self._quarantine.may_close(queue, at_ts):
                     await self._close(queue, at_ts)
@@ -297,7 +302,7 @@ class QuarantineController:
         while not self._release.stopping:
             self._wake.clear()
             for queue in self._quarantine.queues:
-                if queue.state is QueueState.READY:
+                if queue.state is QueueState.READY and not queue.loading:
                     await self._try(queue)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due_s):
@@ -316,7 +321,7 @@ class QuarantineController:
                 await self._step(queue)
 
     async def _step(self, queue: Queue, *, paused: bool = False) -> None:
-        if not allows(queue.state, QueueEvent.STARTED):
+        if queue.loading or not allows(queue.state, QueueEvent.STARTED):
             queue.wants_pause = False  # a decision is being stored, and it is tried after that
             return
         queue.on(QueueEvent.STARTED)
@@ -328,6 +333,100 @@ class QuarantineController:
                 self._wake.set()
             self._count()
             self.on_change()
+
+    # -- tables that join -----------------------------------------------------------------------------
+
+    @property
+    def loading(self) -> Entry | None:
+        """The tables whose rows are to be loaded."""
+        return next((queue.loading for queue in self._quarantine.queues if queue.loading), None)
+
+    async def ask_load(self, asked: LoadAsked, wait_s: float) -> Entry:
+        """Have tables wait from the next place between two transactions on. Durable when it returns.
+
+        Raises `Rejected`, `Conflict`: nothing has changed.
+        """
+        if self._load_asked is not None or self.loading is not None:
+            raise Conflict("rows of other tables are loaded", hint="wait for their end: `binlogctl ddl list`")
+        if not self.may_wait:
+            raise Rejected(
+                "syncer.quarantine-size is 0: rows that come while others are loaded have no place",
+                hint="set it, and start the drainer again",
+            )
+        self._load_asked = asked
+        try:
+            async with asyncio.timeout(wait_s):
+                return await asyncio.shield(asked.begun)
+        except TimeoutError:
+            if self._load_asked is not asked:
+                return await asked.begun  # it is being stored
+            raise Rejected(
+                f"the drainer came to no place between two transactions within {wait_s:.0f} s",
+                hint="try again; `/status` shows what it waits for",
+            ) from None
+        finally:
+            if self._load_asked is asked:
+                self._load_asked = None
+
+    @property
+    def wants_load(self) -> bool:
+        """Whether `begin_load` has something to do."""
+        return self._load_asked is not None and not self._releasing.locked()
+
+    async def begin_load(self, at_ts: Ts) -> None:
+        """All lanes are drained, everything at or below `at_ts` is applied but for what waits."""
+        asked, self._load_asked = self._load_asked, None
+        assert asked is not None
+        try:
+            async with self._releasing:
+                asked.begun.set_result(await self._begin_load(asked, at_ts))
+        except (Conflict, Rejected) as error:
+            asked.begun.set_exception(error)
+        except BaseException:
+            asked.begun.set_exception(Rejected("the drainer stops", hint="ask it again"))
+            raise
+
+    async def _begin_load(self, asked: LoadAsked, at_ts: Ts) -> Entry:
+        queues = self._quarantine.waiting_with(asked.names)
+        number = next(self.numbers)
+        place = Floor(at_ts, self._keeper.schema_version)
+        entry = load_entry(number, asked.names, place, queues, self._release.now_ms())
+        old = [job for queue in queues for job in queue.entries]
+
+        def work(connection: Any) -> None:
+            asked.also(connection)
+            self._table.put(connection, entry, old)
+            decided = Decided(number, entry.job_id, entry.since_ms, asked.asked_from, "load")
+            self._table.decided(connection, decided)
+
+        await self._keeper.together(work, lanes_at=at_ts, upto_ts=at_ts)
+        queue = self._quarantine.begin_load(entry, queues)
+        kept = self._logs[queue.number] = QuarantineLog(self._directory)
+        for other in queues:
+            kept.absorb(self._logs.pop(other.number))
+        self._count()
+        tables = [".".join(name) for name in sorted(entry.tables)]
+        logger.info("tables join: their rows are loaded", job_id=entry.job_id, tables=tables, commit_ts=at_ts)
+        return entry
+
+    def below(self, ts: Ts) -> Below | None:
+        """What a load at `ts` is of; None before the stream is there."""
+        return self._quarantine.below(ts)
+
+    async def loaded(self, jobs: Sequence[int], ts: Ts, also: Callable[[Any], None]) -> None:
+        """Downstream the tables of these entries are as upstream at `ts`: release goes on from
+        there. Stored in one transaction with `also`."""
+
+        def work(connection: Any) -> None:
+            also(connection)
+            self._table.advance(connection, jobs, Position(ts))
+
+        await self._keeper.call(self._keeper.store.together, work)
+        for job in jobs:
+            queue = self._owner(job)
+            self._quarantine.change(queue.entries[job], position=Position(ts))
+            self._ask(queue)
+        logger.info("rows of tables that join are loaded", jobs=list(jobs), ts=ts)
 
     def stop(self) -> None:
         self._release.stop()
@@ -412,6 +511,8 @@ class QuarantineController:
 
     def _document(self, queue: Queue, entry: Entry) -> dict[str, Any]:
         doing = self._release.doing if queue.state.is_releasing else ""
+        if queue.loading is entry:
+            doing = f"its rows are loaded: {self.load_says()}"
         return decisions.document(queue, entry, doing=doing, kept_bytes=self._logs[queue.number].size_bytes)
 
     async def decisions(self) -> list[Decided]:
@@ -441,6 +542,6 @@ class QuarantineController:
         }
 
     def _count(self) -> None:
-        undecided = (entry for entry in self._quarantine.entries if entry.decision is None)
+        undecided = (e for e in self._quarantine.entries if e.decision is None and not e.is_load)
         metrics.QUARANTINE_TABLES.set(sum(len(entry.tables) for entry in undecided))
         metrics.QUARANTINE_BYTES.set(self._directory.size_bytes)

@@ -26,6 +26,11 @@ def check(queue: Queue, entry: Entry, *, action: str, text: str) -> None:
         )
     if action in possible(queue, entry):
         return
+    if queue.loading:
+        raise Conflict(
+            f"rows of its tables are loaded ({queue.loading.job_id}): nothing is decided meanwhile",
+            hint="see `binlogctl ddl list` when they are there",
+        )
     if queue.state.is_releasing:
         raise Conflict(
             f"DDL job {job_id} is being carried out, or what is before it",
@@ -43,7 +48,7 @@ def check(queue: Queue, entry: Entry, *, action: str, text: str) -> None:
 
 def possible(queue: Queue, entry: Entry) -> tuple[str, ...]:
     """The decisions that `check` lets pass now."""
-    if queue.state.is_releasing or (entry.done and not queue.state.is_halted):
+    if queue.loading or queue.state.is_releasing or (entry.done and not queue.state.is_halted):
         return ()
     return (RETRY,) if entry.done else DECISIONS
 
@@ -79,5 +84,6 @@ def document(queue: Queue, entry: Entry, *, doing: str, kept_bytes: int) -> dict
         "text": decision.text if decision else "",
         "applied_ts": entry.position.commit_ts,
         "kept_bytes": kept_bytes,
+        "loads": entry.is_load,
         "possible": list(possible(queue, entry)),
     }

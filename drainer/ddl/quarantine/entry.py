@@ -22,6 +22,9 @@ ROWS: Final = 10**12
 """From here on an entry's number is of refused rows, which wait for the downstream to be corrected; below it
 is a DDL job's. Upstreams number jobs and tables together, and never come so far."""
 
+LOADS: Final = 2 * ROWS
+"""From here on it is of tables that join: their rows are loaded, and what comes meanwhile waits."""
+
 SHARED: Final = "waits for other tables with the same target:"
 """How the reason of an entry begins that needs no decision once the others have the DDL."""
 
@@ -70,7 +73,13 @@ class Entry:
     @property
     def is_rows(self) -> bool:
         """No DDL: rows up to `commit_ts`, and what comes after them."""
-        return self.job_id >= ROWS
+        return ROWS <= self.job_id < LOADS
+
+    @property
+    def is_load(self) -> bool:
+        """No DDL: what its tables have upstream is loaded at a timestamp of at least `commit_ts`. It is done
+        once `position` is that one."""
+        return self.job_id >= LOADS
 
     @property
     def waits_for_shards(self) -> bool:

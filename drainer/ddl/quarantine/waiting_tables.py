@@ -77,6 +77,11 @@ class Queue:
         undecided = [entry for entry in self.entries.values() if not entry.done and entry.decision is None]
         return min(undecided, key=lambda entry: entry.commit_ts, default=None)
 
+    @property
+    def loading(self) -> Entry | None:
+        """Nothing of it is released before the rows of its tables are there."""
+        return next((entry for entry in self.entries.values() if entry.is_load and not entry.done), None)
+
 
 class DdlClass(Enum):
     """What the quarantine has to do with a DDL of the stream."""
@@ -94,6 +99,15 @@ class Classification(NamedTuple):
     queue: Queue | None = None
     changed: Entry | None = None
     absorbed: tuple[Queue, ...] = ()
+
+
+class Below(NamedTuple):
+    """What a load at one timestamp is of: tables that wait under `names`, for the entries of `jobs`. Of their
+    `ddls`, all up to it, the load has what they did."""
+
+    names: frozenset[Name]
+    jobs: tuple[int, ...]
+    ddls: tuple[Ddl, ...]
 
 
 class Kept(NamedTuple):
@@ -255,6 +269,36 @@ class Quarantine:
         queue = self._queue(entry, QueueState.WAITING)
         queue.ddls.append(ddl)
         return queue
+
+    def waiting_with(self, names: Iterable[Name]) -> list[Queue]:
+        """The queues of tables that wait under these names already."""
+        keys = {key for name in names for key in (name, (name[0], ""))}
+        return list(dict.fromkeys(self._owners[key][0] for key in keys if key in self._owners))
+
+    def begin_load(self, entry: Entry, instead_of: Iterable[Queue]) -> Queue:
+        """Rows of its tables are loaded. The entry is durable, in place of those of the queues."""
+        queue = self._queue(entry, QueueState.WAITING)
+        for other in instead_of:
+            queue.ddls += other.ddls
+            queue.rows |= other.rows
+            self._queues.remove(other)
+        self._reindex()
+        return queue
+
+    def below(self, ts: Ts) -> Below | None:
+        """What a load at `ts` is of; None before the stream has come there. Tables that a DDL has made wait
+        together with these are loaded with them, unless release has brought them further."""
+        queue = next((queue for queue in self._queues if queue.loading), None)
+        if queue is None or self._seen_ts < max(ts, self._highest_ts):
+            return None
+        entries = [
+            entry
+            for entry in queue.entries.values()
+            if min(entry.tables.values()) <= ts and entry.position.commit_ts < ts
+        ]
+        names = {name for entry in entries for name, since in entry.tables.items() if since <= ts}
+        ddls = tuple(ddl for ddl in queue.ddls if ddl.commit_ts <= ts)
+        return Below(frozenset(names), tuple(entry.job_id for entry in entries), ddls)
 
     def divert(self, transaction: Transaction) -> tuple[Transaction, list[Kept]]:
         """What is passed to the lanes, and what is kept."""

@@ -23,7 +23,7 @@ def conditions(document: Mapping[str, Any]) -> Iterator[Condition]:
     status = read(document, DrainerDocument)
     if isinstance(status.ddl, DdlStatus):
         for entry in status.ddl.waiting:
-            if not entry.decision:
+            if not entry.decision and not entry.goes_on:
                 yield _waiting(entry)
     if status.sink and status.sink.held:
         yield Condition(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from drainer.changes import ddl_effect
@@ -72,12 +73,27 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """`databases` are (upstream, downstream) names. All in the order of names."""
+    """`databases` are (upstream, downstream) names. All in the order of names. `gone`: names downstream of
+    what upstream has no more."""
 
     databases: tuple[tuple[str, str], ...] = ()
     tables: tuple[Source, ...] = ()
     views: tuple[Source, ...] = ()
     sequences: tuple[Source, ...] = ()
+    gone: tuple[Name, ...] = ()
+
+    @property
+    def all(self) -> tuple[Source, ...]:
+        return (*self.tables, *self.sequences, *self.views)
+
+    def only(self, belongs: Callable[[Source], bool]) -> Contents:
+        """A part, with the databases of that."""
+        tables, views, sequences = (
+            tuple(filter(belongs, kind)) for kind in (self.tables, self.views, self.sequences)
+        )
+        part = Contents((), tables, views, sequences)
+        schemas = {source.name[0] for source in part.all}
+        return replace(part, databases=tuple(pair for pair in self.databases if pair[0] in schemas))
 
 
 def contents_of(tracker: SchemaTracker, rules: Rules) -> Contents:

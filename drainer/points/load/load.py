@@ -31,7 +31,7 @@ from drainer.points.load.preparing import copied, look
 from drainer.points.load.reconcile import Mode
 from drainer.points.load.store_checkpoint import to_go_on_with
 from drainer.points.load.table_copy import NotAsPublished, check_columns, rows_wanted
-from drainer.points.load.timestamp_pass import Passed, TimestampPass
+from drainer.points.load.timestamp_pass import Everything, Passed, Scope, TimestampPass
 from drainer.points.load.upstream_schema import UpstreamTables
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld
 from drainer.stream.rules.rule_set import read_rules
@@ -209,7 +209,6 @@ class Load:
         return None
 
     async def _passes(self, stored: LoadState | None, run: int) -> Passed:
-        """One timestamp after the other, until everything is copied at one."""
         job = Job(
             self._settings,
             self._upstream,
@@ -228,32 +227,38 @@ class Load:
             self._spread,
             self._reader,
         )
-        at_ts = stored.ts if stored is not None and not self._settings.from_outcome_table else 0
-        losses = 0
-        while True:
-            forget = stored is None and self._mode is Mode.REPLACE
-            try:
-                stored_ts = stored.ts if stored is not None else 0
-                return await TimestampPass(job, stored_ts, forget=forget).run(at_ts)
-            except SnapshotTooOld as error:
-                if not at_ts:
-                    raise
-                at_ts = 0
-                self._say(error.message)
-            except (SnapshotLost, NotAsPublished) as error:
-                losses += 1
-                if losses > LOSSES_MAX:
-                    raise
-                self._say(error.message)
-                await asyncio.sleep(PAUSE_S)
-            stored = await blocking(self._target, self._stored) or stored
+        return await passes(job, Everything(job), stored)
 
-    def _say(self, why: str) -> None:
+
+async def passes(job: Job, scope: Scope, stored: LoadState | None) -> Passed:
+    """One timestamp after the other, until everything is copied at one. Raises as `Load.run`."""
+    at_ts = stored.ts if stored is not None and not job.settings.from_outcome_table else 0
+    losses = 0
+
+    def say(why: str) -> None:
         logger.warning("the load goes on at a later timestamp", reason=why)
-        self.counters.say(PREPARING, f"at a later timestamp: {why}")
+        job.counters.say(PREPARING, f"at a later timestamp: {why}")
 
-    def _stored(self) -> LoadState | None:
-        with self._session.connection() as connection:
-            state = self._progress.state(connection)
+    def stored_now() -> LoadState | None:
+        with job.session.connection() as connection:
+            state = job.progress.state(connection)
             connection.rollback()
-        return state if state is not None and state.is_unfinished else None
+        return state if state is not None and state.phase == scope.phase else None
+
+    while True:
+        forget = stored is None and job.mode is Mode.REPLACE
+        try:
+            stored_ts = stored.ts if stored is not None else 0
+            return await TimestampPass(job, scope, stored_ts, forget=forget).run(at_ts)
+        except SnapshotTooOld as error:
+            if not at_ts:
+                raise
+            at_ts = 0
+            say(error.message)
+        except (SnapshotLost, NotAsPublished) as error:
+            losses += 1
+            if losses > LOSSES_MAX:
+                raise
+            say(error.message)
+            await asyncio.sleep(PAUSE_S)
+        stored = await blocking(job.target, stored_now) or stored

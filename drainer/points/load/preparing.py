@@ -167,8 +167,7 @@ def look(
     stored, has_rows = [], frozenset[int]()
     if progress.state(connection) is not None:
         stored, has_rows = progress.tables(connection), progress.begun(connection)
-    sources = (*contents.tables, *contents.sequences, *contents.views)
-    tables = present(connection, {source.target for source in sources})
+    tables = present(connection, {source.target for source in contents.all})
     connection.rollback()
     keyless = {source.name for source in contents.tables if not target_of(source.version, 1).keyed}
     return reconcile(contents, stored, tables, mode, same_ts=same_ts, has_rows=has_rows, keyless=keyless)

@@ -76,7 +76,7 @@ def reconcile(
     Raises `Rejected`.
     """
     by_source = {table.source: table for table in stored}
-    sources = (*contents.tables, *contents.sequences, *contents.views)
+    sources = contents.all
     groups: dict[Name, list[Source]] = {}
     for source in sources:
         groups.setdefault(source.target, []).append(source)

@@ -4,6 +4,7 @@ Drives  the upstream's snapshot and history, `preparing`, `copying`, `store_chec
 Holds   what is refused is refused before anything is written. From then on the registry has the Drainer's
         name, paused at T: pumps keep what it will need, and one that leaves waits for it
 Stops   when it is cancelled: workers roll back what they have begun
+`Scope` is what a load before a Drainer's start, and one of some tables beside it, do differently
 Tests   tests/drainer/points/load/test_load.py
 """
 
@@ -12,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from drainer.checkpoint.load_progress import LOADING, LoadState
+from drainer.ddl.run.connection import Guard
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError
@@ -48,11 +51,69 @@ class Passed:
     missing: tuple[str, ...]
 
 
+class Scope(Protocol):
+    """What is loaded, and what it is a part of. `phase`: as it is stored; `hold_name`: under which a TiDB's
+    garbage is held; `guard`: of sessions that run DDL."""
+
+    @property
+    def phase(self) -> str: ...
+
+    @property
+    def hold_name(self) -> str: ...
+
+    @property
+    def guard(self) -> Guard | None: ...
+
+    async def contents(self, tracker: SchemaTracker, ts: Ts) -> Contents:
+        """What there is at `ts`."""
+        ...
+
+    async def begin(self, ts: Ts) -> None:
+        """Before anything is written at that T."""
+        ...
+
+    async def end(self, ts: Ts, tracker: SchemaTracker) -> None:
+        """Everything is downstream."""
+        ...
+
+
+class Everything:
+    """All that replicates, before the Drainer's start: at its end there is a checkpoint."""
+
+    phase: str = LOADING
+    guard: Guard | None = None
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.hold_name = f"binlog_load_{job.settings.name}"
+
+    async def contents(self, tracker: SchemaTracker, ts: Ts) -> Contents:
+        return contents_of(tracker, self._job.rules)
+
+    async def begin(self, ts: Ts) -> None:
+        await keep_from(self._job.settings, self._job.nodes, ts, self._job.reader)
+
+    async def end(self, ts: Ts, tracker: SchemaTracker) -> None:
+        job = self._job
+        state = LoadState(job.run, self.phase, ts, job.mode.value, job.settings.name)
+        now_ts = await job.upstream.oracle.timestamp()
+        nodes = (await job.nodes.view()).drainers
+        living = [name for name, entry in nodes.items() if entry.alive]
+        cluster_id = job.upstream.cluster_id
+        try:
+            await asyncio.to_thread(
+                store_end, job.settings, cluster_id, job.target, tracker, state, now_ts, living
+            )
+        except SessionError as error:
+            raise said(job.target, error) from None
+
+
 class TimestampPass:
     """`stored_ts`: what is stored was copied at, 0: nothing is. `forget`: an old checkpoint goes first."""
 
-    def __init__(self, job: Job, stored_ts: Ts, *, forget: bool) -> None:
+    def __init__(self, job: Job, scope: Scope, stored_ts: Ts, *, forget: bool) -> None:
         self._job = job
+        self._scope = scope
         self._stored_ts = stored_ts
         self._forget = forget
         self._copying: Copying | None = None
@@ -66,23 +127,25 @@ class TimestampPass:
             job.upstream,
             job.workers + 1,
             at_ts=at_ts,
-            hold_name=f"binlog_load_{job.settings.name}",
+            hold_name=self._scope.hold_name,
         ) as (snapshot, tracker):
             passed = await self._load(snapshot, tracker)
-            await self._end(snapshot.ts, tracker)
+            await self._scope.end(snapshot.ts, tracker)
             return passed
 
     async def _load(self, snapshot: UpstreamSnapshot, tracker: SchemaTracker) -> Passed:
         job, ts = self._job, snapshot.ts
-        contents = contents_of(tracker, job.rules)
-        state = LoadState(job.run, LOADING, ts, job.mode.value, job.settings.name)
-        runner = DdlRunner(job.target, tracker, job.rules.router.route)
+        contents = await self._scope.contents(tracker, ts)
+        state = LoadState(job.run, self._scope.phase, ts, job.mode.value, job.settings.name)
+        runner = DdlRunner(job.target, tracker, job.rules.router.route, self._scope.guard)
         try:
             reconciled = await blocking(job.target, self._look, contents, ts)
             definitions = Definitions(runner, tracker.version)
             preparing = Preparing(job.session, job.progress, definitions, state, reconciled)
-            await keep_from(job.settings, job.nodes, ts, job.reader)
+            await self._scope.begin(ts)
             await blocking(job.target, preparing.store, self._replace)
+            for target in contents.gone:
+                await blocking(job.target, definitions.drop, target)
             await blocking(job.target, preparing.make_databases, contents, tracker)
             await blocking(job.target, preparing.make_tables)
             await self._copy(snapshot, tracker, copied(reconciled.all), preparing)
@@ -162,22 +225,6 @@ class TimestampPass:
                 )
         finally:
             session.close()
-
-    # -- the end --------------------------------------------------------------------------------------
-
-    async def _end(self, ts: Ts, tracker: SchemaTracker) -> None:
-        job = self._job
-        state = LoadState(job.run, LOADING, ts, job.mode.value, job.settings.name)
-        now_ts = await job.upstream.oracle.timestamp()
-        nodes = (await job.nodes.view()).drainers
-        living = [name for name, entry in nodes.items() if entry.alive]
-        cluster_id = job.upstream.cluster_id
-        try:
-            await asyncio.to_thread(
-                store_end, job.settings, cluster_id, job.target, tracker, state, now_ts, living
-            )
-        except SessionError as error:
-            raise said(job.target, error) from None
 
 
 def _read(session: DownstreamSession, name: tuple[str, str]) -> DownstreamTable | None:

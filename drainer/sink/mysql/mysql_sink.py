@@ -46,7 +46,7 @@ from drainer.stream.pull.merged import Spilled
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import DownstreamError
-from tidb_binlog.late_dataclass import dataclass, replace
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.observe import trace
 from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
 from tidb_binlog.tso import Ts
@@ -72,6 +72,8 @@ class MysqlSink(Sink):
     learning: TableLearning
     drift: Drift | None
     readers: tuple[TableReader, ...]  # to be closed with it
+    beside: dict[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
+    """Further tasks, by name."""
     _stopping: bool = False  # from `stop` on nothing waits for room in the quarantine
     _cut_short: bool = False  # a part of a transaction is with the lanes, the rest is not
 
@@ -196,7 +198,10 @@ class MysqlSink(Sink):
             await self.lanes.resize()
 
     async def _bring_back(self) -> None:
-        """What waited and can go on, between two transactions."""
+        """What waited and can go on, between two transactions; and tables that are to wait from here."""
+        if self.quarantine.wants_load and self.settling.last_ts >= self.settling.highest_ts:
+            await self.settling.drained()
+            await self.quarantine.begin_load(self.settling.last_ts)
         if self.quarantine.wants_pause(self.settling.last_ts):
             await self.settling.drained()
             await self.quarantine.pause(self.settling.last_ts)
@@ -249,7 +254,8 @@ class MysqlSink(Sink):
     # -- beside the stream, and its end ------------------------------------------------------------
 
     def tasks(self) -> dict[str, Coroutine[Any, Any, None]]:
-        return {**self.lanes.tasks(), "release": self.quarantine.run()}
+        beside = {name: work() for name, work in self.beside.items()}
+        return {**self.lanes.tasks(), "release": self.quarantine.run(), **beside}
 
     async def save(self) -> None:
         await self.keeper.save(self.resolved_ts)

@@ -1,0 +1,200 @@
+"""Tables join a drainer that runs, with their rows: others go on, each change is there once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from binlog_playground.cluster.mariadb import MariaDbServer
+from tests.integration.support.joining_scene import COPY, SCHEMA, Program, Scene, scene
+
+pytestmark = pytest.mark.integration
+
+Made = tuple[Scene, Program]
+
+
+@pytest.fixture
+def open_scene(
+    etcd_clean: str, mariadb: MariaDbServer, free_port: Callable[[], int], tmp_path: Path
+) -> Callable[[int], contextlib.AbstractAsyncContextManager[Made]]:
+    return lambda rows: scene(etcd_clean, mariadb, free_port, tmp_path, rows=rows)
+
+
+OpenScene = Callable[[int], contextlib.AbstractAsyncContextManager[Made]]
+
+
+@contextlib.asynccontextmanager
+async def writing(program: Program) -> AsyncIterator[None]:
+    """The program writes all the while."""
+    stop = False
+
+    async def write() -> None:
+        while not stop:
+            await program.write()
+
+    task = asyncio.create_task(write())
+    try:
+        yield
+    finally:
+        stop = True
+        await task
+        await program.publisher.flush()
+
+
+@contextlib.contextmanager
+def in_use(made: Scene, table: str) -> Iterator[None]:
+    """A table downstream that cannot be dropped: the load stands still before its first row."""
+    reader = made.connect()
+    reader.run(b"BEGIN")
+    reader.rows(f"SELECT 1 FROM {COPY}.{table} LIMIT 1".encode())
+    try:
+        yield
+    finally:
+        reader.close()
+
+
+@contextlib.contextmanager
+def unreadable(made: Scene, table: str) -> Iterator[None]:
+    """A table upstream that cannot be read: the load stands still at its first chunk."""
+    locker = made.connect()
+    locker.run(f"LOCK TABLES {SCHEMA}.{table} WRITE".encode())
+    try:
+        yield
+    finally:
+        locker.close()
+
+
+async def stands_still(made: Scene) -> None:
+    """The timestamp of the copy is drawn."""
+    query = b"SELECT 1 FROM tidb_binlog.load_state WHERE phase='joining' AND ts > 0"
+    await made.until(lambda: made.connection.rows_if_there(query)[0], "a timestamp is drawn")
+
+
+async def copied(made: Scene) -> None:
+    """A chunk of the other table is there."""
+    query = b"SELECT 1 FROM tidb_binlog.load_chunks WHERE state=2"
+    await made.until(lambda: made.connection.rows_if_there(query)[0], "a chunk is copied")
+
+
+def log_of(made: Scene) -> str:
+    return (made.directory / "log").read_text()
+
+
+async def test_tables_are_loaded_beside_the_stream_and_are_like_all_others_then(
+    open_scene: OpenScene,
+) -> None:
+    async with open_scene(25_000) as (made, program):
+        await program.write()
+        await made.until(lambda: made.rows(COPY, "keyed"), "rows of the stream")
+        refused = await made.load(query="")
+        assert refused[0] == 400
+        assert "the downstream has rows already in join_copy.keyed" in refused[1]["message"]
+        made.connection.run(f"INSERT INTO {COPY}.keyed VALUES (-9, 'only here')".encode())
+        async with writing(program):
+            with in_use(made, "plain"):
+                begun = await made.load()
+                assert begun[0] == 200, begun
+                assert (await made.load())[1]["data"] == begun[1]["data"], "they are loaded already"
+                assert (await made.load(f"{SCHEMA}.flows"))[0] == 409, "one load at a time"
+                await stands_still(made)
+                written = program.written
+                await made.until(lambda: len(made.rows(COPY, "flows")) > written + 20, "others go on")
+                ((waiting,),) = [made.joins()]
+                assert waiting["state"].startswith("its rows are loaded: ")
+                assert waiting["possible"] == []
+            await made.until(lambda: not made.joins(), "they are like all others")
+        await made.is_equal()
+        last = made.ask("/load")[1]["data"]["last"]
+        assert (last["job_id"], last["tables"]) == (begun[1]["data"]["job_id"], 2)
+        assert last["rows"] > 49_000
+        assert made.connection.rows(b"SELECT COUNT(*) FROM tidb_binlog.load_state") == [(0,)]
+        await program.write()
+        await program.publisher.flush()
+        await made.is_equal()
+
+
+async def test_a_load_whose_drainer_is_killed_goes_on_with_the_next_one(open_scene: OpenScene) -> None:
+    async with open_scene(3_000) as (made, program):
+        with unreadable(made, "plain"):
+            assert (await made.load())[0] == 200
+            await copied(made)
+            made.kill()
+        for _ in range(5):
+            await program.write()
+        made.start()
+        async with writing(program):
+            await made.until(lambda: not made.joins(), "they are like all others")
+        await made.is_equal()
+        assert made.ask("/load")[1]["data"]["last"]["tables"] == 2
+
+
+async def test_a_ddl_after_the_copy_waits_for_the_rows_before_it(open_scene: OpenScene) -> None:
+    async with open_scene(3_000) as (made, program):
+        await program.write()
+        with unreadable(made, "plain"):
+            assert (await made.load())[0] == 200
+            await copied(made)
+            await program.add_column()
+            await program.publisher.flush()
+            await made.until(lambda: "DDL waits" in log_of(made), "the DDL is kept")
+        await program.write()
+        await program.publisher.flush()
+        await made.is_equal()
+        assert "DDL that waited is over" in log_of(made)
+        assert "at a later timestamp" not in log_of(made)
+
+
+async def test_a_ddl_before_the_copy_is_in_it(open_scene: OpenScene) -> None:
+    """The database shows no past of an altered table: the load goes on at a later timestamp."""
+    async with open_scene(3_000) as (made, program):
+        await program.write()
+        await program.publisher.flush()
+        await made.until(lambda: made.rows(COPY, "plain"), "rows of the stream")
+        with in_use(made, "plain"):
+            assert (await made.load())[0] == 200
+            await stands_still(made)
+            await program.add_column()
+        async with writing(program):
+            await made.until(lambda: not made.joins(), "they are like all others")
+        await made.is_equal()
+        assert "at a later timestamp" in log_of(made)
+        assert "DDL that waited is over" not in log_of(made)
+
+
+async def test_tables_that_are_renamed_and_dropped_meanwhile(open_scene: OpenScene) -> None:
+    async with open_scene(3_000) as (made, program):
+        await program.write()
+        await program.publisher.flush()
+        await made.until(lambda: made.rows(COPY, "plain"), "rows of the stream")
+        with in_use(made, "plain"):
+            assert (await made.load())[0] == 200
+            await stands_still(made)
+            program.application.alter("DROP TABLE keyed")
+            await program.publisher.drop_table(f"{SCHEMA}.keyed")
+            program.application.alter("RENAME TABLE plain TO simple")
+            await program.publisher.rename_table(f"{SCHEMA}.plain", "simple")
+            await program.publisher.flush()
+            await made.until(lambda: log_of(made).count("DDL waits") == 2, "both wait")
+        await made.until(lambda: not made.joins(), "they are like all others")
+        assert made.rows(COPY, "simple") == made.rows(SCHEMA, "simple")
+        names = made.connection.rows(
+            f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA='{COPY}'".encode()
+        )
+        assert sorted(names) == [("flows",), ("simple",)]
+
+
+async def test_rows_that_were_refused_are_in_the_load(open_scene: OpenScene) -> None:
+    async with open_scene(3_000) as (made, program):
+        made.connection.run(f"DROP TABLE {COPY}.keyed".encode())
+        await program.write()
+        await program.publisher.flush()
+        await made.until(lambda: (made.ask("/ddl")[1]["data"] or {}).get("waiting"), "rows wait")
+        assert (await made.load())[0] == 200
+        async with writing(program):
+            await made.until(lambda: not made.joins(), "they are like all others")
+        await made.is_equal()
+        assert made.ask("/ddl")[1]["data"]["waiting"] == []
