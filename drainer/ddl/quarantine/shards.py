@@ -15,7 +15,7 @@ Tests  tests/drainer/ddl/quarantine/test_shards.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Final, NamedTuple
 
 from drainer.changes.ddl_effect import columns_apart, effect, sub_actions
@@ -27,6 +27,7 @@ from drainer.ddl.quarantine.waiting_tables import Quarantine
 from drainer.txn import Ddl, Tracked
 from tidb_binlog import table_info as ti
 from tidb_binlog.table_info import FieldType
+from tidb_binlog.tso import TS_MAX, Ts
 
 Sharing = Callable[[Sequence[Name]], tuple[Tracked, ...]]
 """The other tables, as they are now, that go to the targets of these."""
@@ -58,16 +59,27 @@ class Shards:
         changed = changes_of(ddl)
         queues, is_done = self._quarantine.queues, self._quarantine.is_done
         pending = [kept for queue in queues for kept in queue.ddls if kept.shared and not is_done(kept)]
-        after = [
-            table for kept in pending for table in kept.after if name_of(table.schema, table.name) in names
+        own = [  # what each table is after each of its DDL that wait, and which columns that one converts
+            (kept.commit_ts, table, change.converted)
+            for kept in pending
+            for change, table in zip(changes_of(kept), kept.after, strict=True)
+            if name_of(table.schema, table.name) in names
         ]
-        reasons = [line for other in (*shared, *after) for line in unfit(changed, other)]
+
+        def unfit_at(upto_ts: Ts, other: Tracked, *, rows_alone: bool = False) -> Iterator[str]:
+            name = name_of(other.schema, other.name)
+            before = (step for step in own if step[0] <= upto_ts)
+            converted = (done for _, table, done in before if name_of(table.schema, table.name) == name)
+            return unfit(changed, other, frozenset().union(*converted), rows_alone=rows_alone)
+
+        reasons = [line for table in shared for line in unfit_at(TS_MAX, table)]
+        reasons += [line for ts, table, _ in own for line in unfit_at(ts, table)]
         for queue in queues:
             for version, last_ts in queue.rows.items():
                 waits = last_ts > queue.position.complete_ts
                 if waits and name_of(version.schema, version.name) in names:
                     other = Tracked(version.schema, version.name, version.info.to_json())
-                    reasons += unfit(changed, other, rows_alone=True)
+                    reasons += unfit_at(last_ts, other, rows_alone=True)
         for kept in pending:
             if any(name_of(table.schema, table.name) in names for table in kept.before):
                 reasons += other_fates(changed, kept)
@@ -86,6 +98,16 @@ class Changed(NamedTuple):
     after: Definition
     old: dict[int, Column]
 
+    @property
+    def converted(self) -> set[str]:
+        """Names of the columns that keep theirs and hold something else afterwards, in lower case."""
+        was = {name: self.old.get(column.id) for name, column in self.after.by_name.items()}
+        return {
+            name
+            for name, old in was.items()
+            if old and old.name.lower() == name and meaning(old) != meaning(self.after.by_name[name])
+        }
+
 
 def changes_of(ddl: Ddl) -> list[Changed]:
     modified, apart = effect(ddl.action, sub_actions(ddl.job)).modifies_columns, columns_apart(ddl.job)
@@ -98,19 +120,26 @@ def changes_of(ddl: Ddl) -> list[Changed]:
     return changes
 
 
-def unfit(changed: Iterable[Changed], other: Tracked, *, rows_alone: bool = False) -> Iterator[str]:
-    """What another table has or lacks whose rows would not fit in the target afterwards. `rows_alone`: a
-    server would take them for something else, and not refuse them."""
+def unfit(
+    changed: Iterable[Changed], other: Tracked, converted: Set[str] = frozenset(), *, rows_alone: bool = False
+) -> Iterator[str]:
+    """What another table has or lacks whose rows would not fit in the target afterwards. `converted`: its
+    columns that a DDL of its own, which waits, makes what they are. `rows_alone`: a server would take them
+    for something else, and not refuse them."""
     theirs = definition.read(other.document)
     for change in changed:
-        for line in _columns(*change, theirs):
+        for line in _columns(*change, theirs, converted):
             yield f"{other.schema}.{other.name} {line}"
         for line in () if rows_alone else _constraints(change.before, change.after, theirs):
             yield f"{other.schema}.{other.name} {line}"
 
 
 def _columns(
-    before: Definition | None, after: Definition, old: dict[int, Column], theirs: Definition
+    before: Definition | None,
+    after: Definition,
+    old: dict[int, Column],
+    theirs: Definition,
+    converted: Set[str],
 ) -> Iterator[str]:
     for name in before.by_name if before else ():
         if name not in after.by_name and name in theirs.by_name and not theirs.by_name[name].generated:
@@ -126,6 +155,8 @@ def _columns(
                 yield f"has no column {name}, which is NOT NULL and has no default"
         elif was is not None and was.name.lower() != name and was.name.lower() in theirs.by_name:
             yield f"has both column {was.name} and {name}, of which one becomes the other"
+        elif was is None and before is not None and name in converted:
+            continue  # of a new column: that DDL is asked for its conversion once this one has run
         elif column.generated and not their.generated:
             yield f"writes column {name}, which is generated"
         elif column.generated:

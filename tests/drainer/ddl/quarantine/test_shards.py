@@ -373,6 +373,28 @@ async def test_one_that_is_two_steps_ahead_waits_at_each(target: Target) -> None
 
 
 @pytest.mark.integration
+async def test_shards_that_add_a_column_and_convert_it_do_not_wait_for_each_other(target: Target) -> None:
+    """Both are two steps ahead, for one waited for a decision: what they are now is of another type than what
+    they add."""
+    texts = [table(number, C, typed("e", VARCHAR)) for number in (1, 2)]
+    numbers = [table(number, C, replace(typed("e", LONG), id=5)) for number in (1, 2)]
+    adds = [statement(5, f"ALTER TABLE `{one.name}` ADD COLUMN `e` VARCHAR(64)", one) for one in texts]
+    casts = [
+        statement(ActionType.MODIFY_COLUMN, f"ALTER TABLE `{one.name}` MODIFY COLUMN `e` INT", one)
+        for one in numbers
+    ]
+    refused = statement(ActionType.TRUNCATE_TABLE_PARTITION, "ALTER TABLE `t1` TRUNCATE PARTITION `p`", T1)
+    found = recording(
+        *BEGIN, refused, adds[1], inserts(texts[1], (3, 3, "c", "33")), adds[0],
+        inserts(texts[0], (4, 4, "d", "44")), casts[1], inserts(numbers[1], (5, 5, "e", 5)), casts[0],
+        inserts(numbers[0], (6, 6, "f", 6)),
+    )  # fmt: skip
+    left = await lives(found, target, SKIP)
+    assert left == [], [(one["reason"], one["state"]) for one in left]
+    assert rows(target, "id, e") == [(1, None), (2, None), (3, 33), (4, 44), (5, 5), (6, 6)]
+
+
+@pytest.mark.integration
 async def test_one_that_is_behind_takes_nothing_back(target: Target) -> None:
     """A wider type, a new column and a new key of one; the other changes something else afterwards."""
     wide = replace(table(1, C, column(4, "n", LONG)), columns=(
