@@ -258,3 +258,4 @@ async def test_it_is_a_library_too(
     monkeypatch.setattr(SchemaTracker, "table_for", nothing_is_known)
     with pytest.raises(BinlogError):
         await read_rows()
+    await publisher.close()
