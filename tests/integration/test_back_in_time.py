@@ -93,6 +93,7 @@ async def running(
     finally:
         if writing is not None:
             writing.cancel()
+            await asyncio.wait({writing})  # its publisher closes
         for process in scene.processes.values():
             process.kill()
             process.wait()
