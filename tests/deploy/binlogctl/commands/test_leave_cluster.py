@@ -96,7 +96,7 @@ async def test_the_life_of_a_cluster(
     assert (held.code, "drainer drain-1 holds applying back" in held.out) == (0, True), held.err
     status = await ctl("status", *at)
     assert status.code == 11
-    assert "error: drainer drain-1 holds applying back, because an operator said so" in status.out
+    assert "warning: drainer drain-1 holds applying back, because an operator said so" in status.out
     assert "`binlogctl resume drain-1`" in status.out
     assert "applies again" in (await ctl("resume", "drain", *at)).out
     assert "nothing to resume" in (await ctl("resume", "drain", *at)).out
