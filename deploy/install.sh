@@ -106,6 +106,25 @@ apt_install() {
     done
 }
 
+# Runs what says nothing for minutes, and says every ten seconds that it is at work.
+patiently() {
+    what=$1
+    shift
+    (
+        seconds=0
+        while sleep 1 >/dev/null 2>&1; do
+            seconds=$((seconds + 1))
+            [ $((seconds % 10)) != 0 ] || say "$what, for $seconds s"
+        done
+    ) &
+    ticking=$!
+    code=0
+    "$@" || code=$?
+    kill "$ticking" 2>/dev/null || :
+    wait "$ticking" 2>/dev/null || :
+    return "$code"
+}
+
 # What builds the Debian package and installs it below a directory, which a test does.
 debian_tools() {
     command -v dpkg >/dev/null 2>&1 || return 0
@@ -192,7 +211,7 @@ if [ -n "$missing$needs_java$debian${wants_etcd:-}${wants_python:-}" ]; then
     if [ -n "$missing" ]; then
         say "installing$missing"
         # shellcheck disable=SC2086
-        apt_install $missing
+        patiently "installing system packages" apt_install $missing
     fi
     python=$(find_python) || no_python
     if [ -n "$needs_java" ] && ! has_java; then
@@ -206,7 +225,8 @@ if [ ! -x .venv/bin/python ]; then
     "$python" -m venv .venv
 fi
 say "installing Python packages ($extras) into .venv"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
+patiently "installing Python packages" \
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
 # What pip installs has its bytecode; a checkout's first start would compile it, each one where it is not writable.
 .venv/bin/python -m compileall -q common deploy drainer pump pumpclient
 touch "$stamp"

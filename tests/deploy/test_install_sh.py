@@ -106,3 +106,20 @@ def test_make_lets_python_keep_its_bytecode() -> None:
         subprocess.run(told, cwd=ROOT, env=environ, capture_output=True, text=True, check=True).stdout
         == "unset\n"
     )
+
+
+def test_what_takes_long_says_that_it_is_at_work_and_how_it_ended(tmp_path: Path) -> None:
+    """Its seconds pass at once here."""
+    (tmp_path / "sleep").write_text("#!/bin/sh\n")
+    (tmp_path / "sleep").chmod(0o755)
+    (function,) = re.findall(r"^(patiently\(\) \{\n.*?\n\})$", SCRIPT.read_text(), re.MULTILINE | re.DOTALL)
+    script = f"""set -eu
+say() {{ echo "setup: $*" > {tmp_path}/said; }}
+{function}
+long() {{ until [ -s {tmp_path}/said ]; do :; done; return 7; }}
+patiently "installing" long || echo "ended with $?"
+"""
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=False)
+    assert done.stdout == "ended with 7\n", done.stderr
+    assert re.fullmatch(r"setup: installing, for \d+0 s\n", (tmp_path / "said").read_text())

@@ -60,6 +60,8 @@ def text(content: object, style: str = "") -> Text:
     """As it is: nothing in it is markup."""
     from rich.text import Text
 
+    if isinstance(content, Text):
+        return content
     return Text(printable(str(content)), style=style)
 
 
@@ -78,6 +80,13 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]])
 
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     console().print(table(title, headings, rows))
+
+
+def coloured(*parts: tuple[str, str]) -> Text:
+    """Texts with the style of each."""
+    from rich.text import Text
+
+    return Text.assemble(*((printable(part), style) for part, style in parts))
 
 
 def print_facts(rows: Iterable[tuple[str, object]]) -> None:

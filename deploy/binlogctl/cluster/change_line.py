@@ -30,6 +30,8 @@ from tidb_binlog.tso import Ts
 
 VALUE_CHARS: Final = 60
 """Of a value on a terminal; elsewhere a line is as long as its row."""
+ALIGNED_CHARS: Final = 32
+"""A longer name or key moves what follows it, and nothing on other lines."""
 _DDL: Final = "ddl"
 _COLOURS: Final = {"insert": "32", "update": "33", "delete": "31", _DDL: "36"}
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -37,10 +39,12 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\
 
 @dataclass(frozen=True, slots=True)
 class LineStyle:
-    """`value_chars`: longer values are cut, 0: none is. `zone`: of the times, None for this host's."""
+    """`value_chars`: longer values are cut, 0: none is. `zone`: of the times, None for this host's.
+    `aligned`: names and keys stand below each other."""
 
     value_chars: int = 0
     colour: bool = False
+    aligned: bool = False
     zone: datetime.tzinfo | None = None
 
 
@@ -79,20 +83,22 @@ class ChangeLines:
 
     def __init__(self, style: LineStyle) -> None:
         self._style = style
+        self._widths = [0, 0]  # of tables and keys, on aligned lines
 
     def rows(self, commit_ts: Ts, rows: Iterable[Row]) -> Iterator[str]:
         """A line for each row of a transaction."""
         time = self._time(commit_ts)
         for row in rows:
             key, rest = self._columns(row)
-            parts = [time, one_line(str(row.table)), self._kind(row.kind), key, rest]
+            table = self._padded(0, one_line(str(row.table)))
+            parts = [time, table, self._kind(row.kind), self._padded(1, key) if rest else key, rest]
             yield "  ".join(part for part in parts if part)
 
     def ddl(self, ddl: Ddl) -> str:
         """A line for a schema change: its statement, with the database that it ran in."""
         parts = [
             self._time(ddl.commit_ts),
-            one_line(ddl.schema),
+            self._padded(0, one_line(ddl.schema)),
             self._kind(_DDL),
             one_line(ddl.query).rstrip("; "),
         ]
@@ -100,6 +106,12 @@ class ChangeLines:
 
     def _time(self, commit_ts: Ts) -> str:
         return time_text.local(commit_ts, self._style.zone).rpartition(" ")[0]
+
+    def _padded(self, column: int, text: str) -> str:
+        if not self._style.aligned:
+            return text
+        self._widths[column] = width = max(self._widths[column], min(len(text), ALIGNED_CHARS))
+        return text.ljust(width)
 
     def _kind(self, kind: str) -> str:
         padded = kind.ljust(6)

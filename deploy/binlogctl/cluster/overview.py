@@ -56,10 +56,19 @@ class NodeSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a drainer stands between what a pump has purged, `left_s` away, and now, `behind_s` away."""
+
+    node_id: str
+    left_s: float
+    behind_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLine:
     """What is shown of a node. `behind_s`: of the upstream, by what it says itself where its position is not
-    older than a quiet stream makes it; `stages_s`: of a drainer's lag, all of
-    STAGES or none."""
+    older than a quiet stream makes it; `stages_s`: of a drainer's lag, all of STAGES or none; `kept`: by a
+    pump, who is next to lose something first."""
 
     kind: str
     node_id: str
@@ -72,6 +81,8 @@ class NodeLine:
     stages_s: Mapping[str, float]
     doing: str
     reader: bool = False
+    rows_per_s: float | None = None
+    kept: tuple[Kept, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +124,20 @@ def _seconds(now_ts: Ts, ts: Ts) -> float:
 def _line(seen: NodeSnapshot, now_ts: Ts) -> NodeLine:
     stages: dict[str, float] = {}
     said_s: float | None = None
+    rows_per_s: float | None = None
+    kept: tuple[Kept, ...] = ()
     if seen.kind == PUMPS:
         pump = read(seen.document, PumpDocument).pump
         position, doing = (0, "") if pump is None else (pump.watermark, _pump_doing(pump))
         lag_s = None if pump is None else pump.stages.sorted.lag_s
         said_s = lag_s if isinstance(lag_s, float) else None
+        kept = () if pump is None else _kept(pump, now_ts)
     else:
         drainer = read(seen.document, DrainerDocument)
         position, doing = drainer.applied_ts or drainer.last_ts, _drainer_doing(drainer)
         if drainer.lag:
             stages, said_s = _stages(drainer.lag), drainer.lag.behind_s
+            rows_per_s = drainer.lag.rows_per_s
     position = position or seen.told_ts
     behind_s = _seconds(now_ts, position) if position and seen.state != OFFLINE else None
     if behind_s is not None and behind_s < QUIET_S and said_s is not None:
@@ -139,7 +154,19 @@ def _line(seen: NodeSnapshot, now_ts: Ts) -> NodeLine:
         stages,
         doing,
         seen.reader,
+        rows_per_s,
+        kept,
     )
+
+
+def _kept(pump: PumpStatus, now_ts: Ts) -> tuple[Kept, ...]:
+    outlooks = pump.retention.drainers if pump.retention is not None else []
+    kept = [
+        Kept(outlook.node_id, outlook.left_s, _seconds(now_ts, outlook.checkpoint))
+        for outlook in outlooks
+        if outlook.left_s is not None and 0 < outlook.checkpoint <= tso.TS_MAX
+    ]
+    return tuple(sorted(kept, key=lambda drainer: drainer.left_s))
 
 
 def _stages(lag: LagStatus) -> dict[str, float]:

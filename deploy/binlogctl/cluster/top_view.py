@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from binlogctl.cluster.bars import curve
 from binlogctl.cluster.overview import NodeLine, Overview
+from tidb_binlog.cluster.registry import DRAINERS
 from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.quantities import span
 
 SORTS: Final[Mapping[str, Callable[[NodeLine], Any]]] = {
     "name": lambda line: (),
@@ -45,6 +48,10 @@ _UNFINISHED: Final = re.compile(r"\x1b(?:[\[O][0-9;]*)?")
 _ONE_KEY: Final = re.compile(rf"\x1b[\[O][0-9;]*[A-Za-z~]|{_UNFINISHED.pattern}\Z|.", re.DOTALL)
 
 
+CURVE: Final = 30
+"""Looks that a curve shows."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """`first` is the line of the page that the window begins with."""
@@ -53,6 +60,33 @@ class View:
     is_reversed: bool = False
     first: int = 0
     is_over: bool = False
+
+
+class Past:
+    """What was seen of each drainer: how far it was behind, and how many rows a second it applied."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[float, float]]] = {}
+
+    def note(self, seen: Overview) -> None:
+        """One more look; a drainer that is not there any more is forgotten."""
+        lines = {
+            line.node_id: (line.behind_s, line.rows_per_s or 0.0)
+            for line in seen.nodes
+            if line.kind == DRAINERS and line.behind_s is not None
+        }
+        self._seen = {node_id: self._seen.get(node_id, deque(maxlen=CURVE)) for node_id in lines}
+        for node_id, (behind_s, rows_per_s) in lines.items():
+            self._seen[node_id].append((behind_s, rows_per_s))
+
+    def curves(self) -> list[tuple[str, ...]]:
+        """Of each drainer: the lag and the rows as curves, with their highest values."""
+        shown: list[tuple[str, ...]] = []
+        for node_id, looks in sorted(self._seen.items()):
+            behind_s, rows_per_s = zip(*looks, strict=True)
+            lag = curve(behind_s, CURVE), span(max(behind_s))
+            shown.append((node_id, *lag, curve(rows_per_s, CURVE), f"{max(rows_per_s):,.0f}"))
+        return shown
 
 
 def keys(typed: str) -> tuple[list[str], str]:

@@ -6,7 +6,8 @@
     binlogctl ddl skip JOB                never run it
     binlogctl ddl rewrite JOB --text SQL  run this statement instead
 
-In     the drainer's address, from the registry: `-node-id`, or the only one that lives; `list` asks all
+In     the drainer's address, from the registry: `-node-id`, or the only one that lives; `list` and `show`
+       ask all
 Out    lines, a table or JSON; a failed request is an error that says what to do
 Never  decides by itself: the drainer stores a decision before it answers
 Tests  tests/drainer/ddl/quarantine/test_http_routes.py
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import datetime
 import shlex
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -29,7 +31,8 @@ from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log, show
 
-VERBS: Final = ("list", "show", "retry", "skip", "rewrite")
+ASKING: Final = ("list", "show")
+VERBS: Final = (*ASKING, "retry", "skip", "rewrite")
 DEADLINE_S: Final = 30.0
 _PREFIX: Final = "ddl-"
 
@@ -84,7 +87,7 @@ def addresses_of(view: ClusterView, node_id: str, verb: str) -> dict[str, str]:
         if node_id not in view.drainers:
             raise Rejected(f"there is no drainer {node_id}", hint=hint)
         return {node_id: view.drainers[node_id].status.host}
-    if not living or (len(living) > 1 and verb != "list"):
+    if not living or (len(living) > 1 and verb not in ASKING):
         names = ", ".join(sorted(living)) or "none"
         raise Rejected(f"which drainer? running: {names}", hint="pass -node-id; " + hint)
     return dict(sorted(living.items()))
@@ -153,28 +156,31 @@ def _print_log(command: DdlCommand, data: dict[str, Any]) -> None:
         _logger.info("DDL waits", **{**at, **entry, "since_ms": _time(entry["since_ms"])})
     for decided in data.get("decisions") or ():
         _logger.info("DDL decision", **{**at, **decided, "decided_ms": _time(decided["decided_ms"])})
-    if command.verb not in ("list", "show"):
+    if command.verb not in ASKING:
         _logger.info("DDL decided", job_id=command.job_id, decision=command.verb)
 
 
 def _print_text(command: DdlCommand, data: dict[str, Any]) -> None:
     """What waits, why, and the commands that decide it, to be copied."""
     node = f" -node-id {shlex.quote(command.node_id)}" if command.node_id else ""
-    if command.verb not in ("list", "show"):
+    if command.verb not in ASKING:
         show.print_lines(
             f"job {command.job_id}: {command.verb} is stored; `binlogctl ddl list{node}` follows it"
         )
         return
     entries = _waiting(command, data)
+    in_table = sys.stdout.isatty() and command.verb == "list"
+    if in_table and entries:
+        _print_waiting(command, entries)
     if not entries:
         show.print_lines(f"nothing waits{' at ' + command.node_id if node else ''}")
     for entry in entries:
         kept = f"{entry['kept_bytes'] / (1 << 20):.1f} MiB of rows kept"
+        since = f" on {', '.join(entry['tables'])}: {entry['state']} since {_time(entry['since_ms'])}, {kept}"
         show.print_lines(
-            f"job {entry['job_id']} on {', '.join(entry['tables'])}: {entry['state']} since"
-            f" {_time(entry['since_ms'])}, {kept}",
+            f"job {entry['job_id']}{'' if in_table else since}",
             *([f"  why     {entry['reason']}"] if entry["reason"] not in entry["state"] else ()),
-            *([f"  DDL     {entry['query']}"] if entry["query"] else ()),
+            *([f"  DDL     {entry['query']}"] if entry["query"] and not in_table else ()),
         )
         for action in entry.get("possible") or ():
             text = " -text 'ALTER TABLE ...'" if action == "rewrite" else ""
@@ -190,22 +196,26 @@ _WAITING: Final = ("job", "tables", "state", "since", "kept", "statement")
 _DECIDED: Final = ("job", "decision", "when", "asked from", "text", "outcome")
 
 
+def _print_waiting(command: DdlCommand, entries: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            entry["job_id"],
+            ", ".join(entry["tables"]),
+            entry["state"],
+            _time(entry["since_ms"]),
+            f"{entry['kept_bytes'] / (1 << 20):.1f} MiB",
+            entry["query"],
+        )
+        for entry in entries
+    ]
+    at = f" at {command.node_id}" if command.node_id else ""
+    show.print_table(f"{len(entries)} waiting DDL{at}", _WAITING, rows)
+
+
 def _print_table(command: DdlCommand, data: dict[str, Any]) -> None:
     entries = _waiting(command, data)
     if command.verb == "list":
-        rows = [
-            (
-                entry["job_id"],
-                ", ".join(entry["tables"]),
-                entry["state"],
-                _time(entry["since_ms"]),
-                f"{entry['kept_bytes'] / (1 << 20):.1f} MiB",
-                entry["query"],
-            )
-            for entry in entries
-        ]
-        at = f" at {command.node_id}" if command.node_id else ""
-        show.print_table(f"{len(entries)} waiting DDL{at}", _WAITING, rows)
+        _print_waiting(command, entries)
     else:
         for entry in entries:
             shown = {**entry, "since_ms": _time(entry["since_ms"]), "tables": ", ".join(entry["tables"])}

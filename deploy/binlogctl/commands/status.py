@@ -5,12 +5,15 @@ Tests  tests/deploy/binlogctl/cluster/test_in_doubt.py
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON, NOT_WELL, SOON
 from binlogctl.cluster import snapshot
-from binlogctl.cluster.overview import STAGES, NodeLine, Overview
+from binlogctl.cluster.bars import COLOURS, between, stacked
+from binlogctl.cluster.overview import STAGES, Kept, NodeLine, Overview
 from binlogctl.net import connection
 from tidb_binlog import time_text
 from tidb_binlog.cluster.liveness import life
@@ -22,10 +25,18 @@ from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
+    from rich.text import Text
 
+BAR: Final = 40
+"""Columns."""
+KEPT_SHOWN: Final = 3
+"""Drainers of a pump that have a bar: those that it would purge something of first."""
 EXIT_CODES: Final = {"": DONE, WARNING: SOON, ERROR: NOT_WELL}
 _PUMP: Final = ("pump", "address", "state", "sorted up to", "behind", "doing")
 _DRAINER: Final = ("drainer", "address", "state", "applied up to", "behind", "doing")
+_CURVES: Final = ("drainer", "behind", "at most", "rows/s", "at most")
+_KEPT: Final = ("pump", "drainer", "", "")
+_LAG_TITLE: Final = "where the time between upstream and downstream goes"
 _LAG: Final = ("drainer", *(name.replace("_", " ") for name in STAGES))
 
 
@@ -45,10 +56,12 @@ def print_once(seen: Overview, output: str) -> None:
         show.console().print(page(seen))
 
 
-def page(seen: Overview) -> Group:
-    """Tables of pumps and drainers, and what is wrong."""
+def page(seen: Overview, curves: Sequence[tuple[str, ...]] = (), *, bars: bool | None = None) -> Group:
+    """Tables of pumps and drainers, and what is wrong. `bars`: None for those that a terminal has; `curves`:
+    of each drainer's past."""
     from rich.console import Group
 
+    bars = sys.stdout.isatty() if bars is None else bars
     pumps = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == PUMPS]
     drainers = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == DRAINERS]
     lags = [(line.node_id, *map(span, line.stages_s.values())) for line in seen.nodes if line.stages_s]
@@ -56,8 +69,16 @@ def page(seen: Overview) -> Group:
         show.table(f"{len(pumps)} pumps at {time_text.local(seen.now_ts)}", _PUMP, pumps),
         show.table(f"{len(drainers)} drainers", _DRAINER, drainers),
     ]
-    if lags:
-        parts.append(show.table("where the time between upstream and downstream goes", _LAG, lags))
+    if lags and bars:
+        drawn = [(line.node_id, _bar(line.stages_s)) for line in seen.nodes if line.stages_s]
+        parts.append(show.table(_LAG_TITLE, ("drainer", ""), drawn))
+    elif lags:
+        parts.append(show.table(_LAG_TITLE, _LAG, lags))
+    kept = [(line.node_id, *_place(kept)) for line in seen.nodes for kept in line.kept[:KEPT_SHOWN]]
+    if kept and bars:
+        parts.append(show.table("from what pumps have purged (left) to now (right)", _KEPT, kept))
+    if curves:
+        parts.append(show.table("since this began", _CURVES, curves))
     if not seen.troubles:
         parts.append(show.text("all is well", style="green"))
     parts += [
@@ -65,6 +86,21 @@ def page(seen: Overview) -> Group:
         for trouble in seen.troubles
     ]
     return Group(*parts)
+
+
+def _bar(stages_s: Mapping[str, float]) -> Text:
+    """How long each stage takes, as a bar of all and in words."""
+    colours = dict(zip(STAGES, COLOURS, strict=True))
+    pieces = [("█" * columns, colours[name]) for name, columns in stacked(stages_s, BAR)]
+    words = [
+        (f" {name.replace('_', ' ')} {span(took_s)}", colours[name]) for name, took_s in stages_s.items()
+    ]
+    return show.coloured(*pieces, *words)
+
+
+def _place(kept: Kept) -> tuple[str, str, str]:
+    near = f"{span(kept.left_s)} until a purge reaches it"
+    return kept.node_id, between(kept.left_s, kept.behind_s, BAR), f"{near}, {span(kept.behind_s)} behind"
 
 
 def _trouble_line(trouble: Trouble) -> str:

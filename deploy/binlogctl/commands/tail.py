@@ -55,7 +55,9 @@ class TextForm:
         from drainer.changes.row_reader import RowReader
 
         colour = terminal and not os.environ.get("NO_COLOR")
-        self._lines = ChangeLines(LineStyle(VALUE_CHARS if terminal else 0, colour, zone))
+        self._lines = ChangeLines(
+            LineStyle(VALUE_CHARS if terminal else 0, colour, aligned=terminal, zone=zone)
+        )
         self._reader = RowReader()
 
     def rows(self, transaction: Transaction) -> Iterator[str]:

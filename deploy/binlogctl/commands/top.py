@@ -18,7 +18,7 @@ from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON
 from binlogctl.cluster import snapshot, top_view
 from binlogctl.cluster.overview import Overview
-from binlogctl.cluster.top_view import SORTS, View
+from binlogctl.cluster.top_view import SORTS, Past, View
 from binlogctl.commands import status
 from binlogctl.net import connection
 from tidb_binlog.clock import SystemClock
@@ -84,6 +84,7 @@ async def _live(take_snapshot: _TakeSnapshot, interval_s: float, view: View) -> 
     woken, typed, clock = asyncio.Event(), _Typed(), SystemClock()
     console = show.console()
     seen: Overview | Unavailable | None = None
+    past = Past()
     due_s = clock.monotonic_s()
     asking: asyncio.Task[Overview | Unavailable] | None = None
     with _keys(typed, woken), Live(console=console, auto_refresh=False, screen=True) as live:
@@ -92,12 +93,14 @@ async def _live(take_snapshot: _TakeSnapshot, interval_s: float, view: View) -> 
                 woken.clear()
                 if asking is not None and asking.done():
                     seen, asking = asking.result(), None
+                    if isinstance(seen, Overview):
+                        past.note(seen)
                     due_s = clock.monotonic_s() + interval_s
                 left_s = due_s - clock.monotonic_s()
                 if asking is None and left_s <= 0:
                     asking = asyncio.create_task(_tried(take_snapshot))
                     asking.add_done_callback(lambda _: woken.set())
-                view = _drawn(live, seen, view, typed.take())
+                view = _drawn(live, seen, past, view, typed.take())
                 if view.is_over:
                     return DONE
                 with contextlib.suppress(TimeoutError):
@@ -107,13 +110,13 @@ async def _live(take_snapshot: _TakeSnapshot, interval_s: float, view: View) -> 
                 asking.cancel()
 
 
-def _drawn(live: Live, seen: Overview | Unavailable | None, view: View, keys: list[str]) -> View:
+def _drawn(live: Live, seen: Overview | Unavailable | None, past: Past, view: View, keys: list[str]) -> View:
     """The view after these keys, which is on the screen now."""
     window = max(1, live.console.size.height - 1)
-    lines = _rendered(live.console, seen, view)
+    lines = _rendered(live.console, seen, past, view)
     for key in keys:
         view = top_view.pressed(view, key, len(lines), window)
-    lines = _rendered(live.console, seen, view)
+    lines = _rendered(live.console, seen, past, view)
     view = top_view.within(view, len(lines), window)
     overview = seen if isinstance(seen, Overview) else None
     bar = top_view.bar(view, overview, len(lines), window)
@@ -121,11 +124,13 @@ def _drawn(live: Live, seen: Overview | Unavailable | None, view: View, keys: li
     return view
 
 
-def _rendered(console: Console, seen: Overview | Unavailable | None, view: View) -> list[list[Segment]]:
+def _rendered(
+    console: Console, seen: Overview | Unavailable | None, past: Past, view: View
+) -> list[list[Segment]]:
     """The lines of the whole page, however long it is."""
     page: RenderableType
     if isinstance(seen, Overview):
-        page = status.page(top_view.ordered(seen, view))
+        page = status.page(top_view.ordered(seen, view), past.curves(), bars=True)
     else:
         page = show.text(seen or "the cluster is asked ...", style="red" if seen else "")
     return console.render_lines(page, console.options.update(height=None), pad=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import IO, Final
 
@@ -44,13 +45,18 @@ async def run(options: DoctorOptions) -> int:
 
 
 def show(report: Report, output: str, file: IO[str]) -> None:
-    """`output`: table or json."""
+    """`output`: table or json. On a terminal what is fine is one line."""
     if output == "json":
         file.write(json_text(report.to_json()))
         return
     console = Console(file=file, highlight=False, soft_wrap=not file.isatty())
+    fine = Counter(finding.check for finding in report.findings if finding.severity is Severity.OK)
     for finding in report.findings:
-        _print(console, finding)
+        if finding.severity is not Severity.OK or not file.isatty():
+            _print(console, finding)
+    if fine and file.isatty():
+        checks = ", ".join(f"{check} ({number})" if number > 1 else check for check, number in fine.items())
+        console.print(f"[{_STYLES[Severity.OK]}]OK[/] {_plain(checks)}")
     counts = ", ".join(f"{report.count(severity)} {severity}" for severity in reversed(Severity))
     console.print(f"{counts}", style=_STYLES[report.worst])
 

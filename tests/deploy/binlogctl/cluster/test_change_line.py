@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogctl.cluster.change_line import ChangeLines, LineStyle, value_text
+from binlogctl.cluster.change_line import ALIGNED_CHARS, ChangeLines, LineStyle, value_text
 from drainer.changes.model import Column, Ddl, Kind, Row, Table
 from tidb_binlog import tso
 from tidb_binlog.observe.printable import is_printable
@@ -44,6 +44,22 @@ def test_a_line_a_row() -> None:
         "update", {"id": 7, "a": 1, "b": Decimal("1.50")}, {"id": 7, "a": 2, "b": Decimal("1.50")}
     ) == (f"{TIME}  shop.orders  update  id=7  a: 1 -> 2")
     assert line("delete", {"id": 7, "a": 1}, None) == f"{TIME}  shop.orders  delete  id=7  a: 1"
+
+
+def test_on_a_terminal_columns_stand_below_each_other() -> None:
+    lines = ChangeLines(LineStyle(zone=UTC, aligned=True))
+    wide = Row(table("id", "a", name="x" * 12), "insert", None, {"id": 1000, "a": 1})
+    narrow = Row(table("id", "a", name="t"), "delete", {"id": 1, "a": 1}, None)
+    made = [*lines.rows(AT, [narrow, wide, narrow]), lines.ddl(Ddl(AT, "DROP TABLE t", "shop"))]
+    assert [text.removeprefix(TIME) for text in made] == [
+        "  shop.t  delete  id=1  a: 1",
+        "  shop.xxxxxxxxxxxx  insert  id=1000  a: 1",
+        "  shop.t             delete  id=1     a: 1",
+        "  shop               ddl     DROP TABLE t",
+    ]
+    long = Row(table("id", name="y" * 90), "delete", {"id": 1}, None)
+    assert next(lines.rows(AT, [long])).endswith(f"shop.{'y' * 90}  delete  id=1")
+    assert "  shop.t" + " " * (ALIGNED_CHARS - 6) + "  delete" in next(lines.rows(AT, [narrow]))
 
 
 def test_a_key_that_changes_and_one_that_is_missing() -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from binlogctl.cluster.overview import NodeSnapshot, Overview, build
+from binlogctl.commands import status
 from binlogctl.doctor.gather import answers
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.observe import show
 from tidb_binlog.quantities import span
 from tidb_binlog.status.troubles import ERROR, WARNING
 
@@ -99,6 +103,31 @@ def test_a_quiet_cluster_is_not_behind_and_a_watermark_that_stands_is() -> None:
     stands = PUMP | {"pump": PUMP["pump"] | sorted_now | {"watermark": ago(60)}}  # type: ignore[operator]
     seen = of(pump(document=stands), drainer(document=DRAINER | {"Lag": waits | {"apply_s": 0.1}}))
     assert [line.behind_s for line in seen.nodes] == [60.0, 1.4]
+
+
+def test_on_a_terminal_bars_show_where_time_goes_and_what_a_purge_reaches_next() -> None:
+    kept = [
+        {"node_id": "far", "left_s": 500_000.0, "checkpoint": ago(2)},
+        {"node_id": "near", "left_s": 100.0, "checkpoint": ago(300)},
+        {"node_id": "new", "left_s": None, "checkpoint": 0},
+    ]
+    seen = of(pump(document=changed(PUMP, "pump.retention.drainers", kept)), drainer())
+    assert [one.node_id for one in seen.nodes[0].kept] == ["near", "far"]
+    assert seen.nodes[1].rows_per_s == 1500.4
+
+    def printed(*, bars: bool) -> str:
+        file = io.StringIO()
+        show.console(file).print(status.page(seen, [("d", "▁█", "9 s", "█▁", "7")], bars=bars))
+        return file.getvalue()
+
+    terminal, plain = printed(bars=True), printed(bars=False)
+    assert "██ write 0.1 s sort wait 0.2 s pull 0.3 s queue 0.4 s apply 1.0 s" in terminal
+    assert re.search(r"p +near +━{10}◆─{29} +100 s until a purge reaches it, 5 min behind", terminal)
+    assert re.search(r"p +far +━{39}◆ +5.8 d until", terminal)
+    assert "▁█" in terminal
+    assert "█ write" not in plain
+    assert "until a purge" not in plain
+    assert re.search(r"d +0.1 s +0.2 s +0.3 s +0.4 s +1.0 s", plain)
 
 
 def test_a_drainer_that_compares_by_itself_says_since_when_all_is_equal() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from binlogctl.cluster import top_view
 from binlogctl.cluster.overview import NodeLine, Overview
 from binlogctl.cluster.top_view import SORTS, View, keys, pressed
-from tidb_binlog.cluster.registry import PUMPS
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
 
 
@@ -117,3 +119,20 @@ def test_the_bar_says_what_is_wrong_where_it_is_out_of_sight() -> None:
     troubles = [Trouble(severity, "n", "is wrong") for severity in (ERROR, WARNING, ERROR)]
     seen = Overview(1, NODES, tuple(troubles))
     assert top_view.bar(View(), seen, 5, 10).startswith("2 errors, 1 warning, by name  s: sort")
+
+
+def test_the_past_of_a_drainer_is_a_curve_as_long_as_it_is_there() -> None:
+    past = top_view.Past()
+    for behind_s, rows_per_s in ((0.0, 0.0), (40.0, 100.0), (80.0, 2000.0)):
+        drainer = replace(node("d", "h:1", behind_s), kind=DRAINERS, rows_per_s=rows_per_s)
+        past.note(Overview(1, (drainer, node("p", "h:2", 5.0)), ()))
+    assert past.curves() == [("d", "▁▄█", "80 s", "▁▁█", "2,000")]
+    for _ in range(99):
+        past.note(Overview(1, (drainer,), ()))
+    assert len(past.curves()[0][1]) == top_view.CURVE
+    calm = replace(drainer, behind_s=1.0)
+    for _ in range(top_view.CURVE):
+        past.note(Overview(1, (calm,), ()))
+    assert past.curves()[0][2] == "1.0 s", "what is not shown is forgotten"
+    past.note(Overview(1, (), ()))
+    assert past.curves() == []

@@ -178,6 +178,11 @@ async def test_healthy_cluster_gives_no_warning(doctor: Doctor) -> None:
     }
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 async def test_healthy_report_for_people_and_for_programs(doctor: Doctor) -> None:
     report = await doctor.report()
     for output in ("table", "json"):
@@ -185,6 +190,11 @@ async def test_healthy_report_for_people_and_for_programs(doctor: Doctor) -> Non
         show(report, output, file)
         assert "downstream.rights" in file.getvalue()
     document = json.loads(file.getvalue())
+    terminal = Terminal()
+    show(report, "table", terminal)
+    fine = [line for line in terminal.getvalue().splitlines() if "OK" in line]
+    assert len(fine) == 1, "what is fine is one line"
+    assert "node.reachable (3)" in terminal.getvalue().replace("\n", " ")
     assert document["exit_code"] == 0
     assert sum(document["counts"].values()) == len(document["findings"])
 

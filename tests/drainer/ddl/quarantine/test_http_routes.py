@@ -108,6 +108,20 @@ async def test_commands_that_decide_can_be_copied(capsys: pytest.CaptureFixture[
     assert "  DDL     " in printed
 
 
+async def test_on_a_terminal_what_waits_is_a_table_with_the_commands_below(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    async with drainer(FakeController()) as address:
+        await ctl_ddl.run(replace(command("list"), node_id="d"), address, None, "text")
+    printed = capsys.readouterr().out
+    assert "2 waiting DDL at d" in printed
+    assert printed.count(WAITING["query"]) == 2, "of each of the two, in the table alone"
+    assert "DDL     " not in printed
+    assert "  decide  binlogctl ddl retry 7 -node-id d" in printed
+
+
 class NoRegistry:
     async def view(self) -> None:
         return None
@@ -255,8 +269,9 @@ def test_which_drainer_is_meant() -> None:
     assert addresses_of(view(gone, off, one, reader), "", "skip") == {"one": "one:1"}
     assert addresses_of(view(one, go), "go", "retry") == {"go": "go:1"}
     assert addresses_of(view(one, go, gone), "", "list") == {"go": "go:1", "one": "one:1"}
+    assert addresses_of(view(one, go, gone), "", "show") == {"go": "go:1", "one": "one:1"}
     with pytest.raises(Rejected, match="running: go, one"):
-        addresses_of(view(one, go), "", "show")
+        addresses_of(view(one, go), "", "skip")
     with pytest.raises(Rejected, match="running: none"):
         addresses_of(view(gone, off), "", "list")
     with pytest.raises(Rejected, match="no drainer two"):
