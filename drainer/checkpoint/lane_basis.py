@@ -19,26 +19,37 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from drainer.mysql.rows.causality import Spread, lane_of_table
+from drainer.mysql.literal.collation import Collation
+from drainer.mysql.rows.causality import Equality, Spread, equality_upstream, lane_of_table
 from drainer.mysql.rows.change import TableTarget
 from tidb_binlog.errors import Corruption
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.table_info import DECIMAL, Column
 
-HASH_VERSION: Final = 2
+HASH_VERSION: Final = 3
 """How rows become lanes: keys, their bytes, fold ids, the hash. Any change of these is a new version.
 
-1: tables whose target has their own name were folded by their id beside others that are routed there."""
-_NAMES: Final = {Spread.BY_KEY: "key", Spread.BY_PADDED_KEY: "padded key", Spread.BY_TABLE: "table"}
+1: tables whose target has their own name were folded by their id beside others that are routed there.
+2: no table was spread by a collated key."""
+_KNOWN: Final = frozenset({2, HASH_VERSION})
+_NAMES: Final = {
+    Spread.BY_KEY: "key",
+    Spread.BY_PADDED_KEY: "padded key",
+    Spread.BY_COLLATED_KEY: "collated key",
+    Spread.BY_TABLE: "table",
+}
 _SPREADS: Final = {name: spread for spread, name in _NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpread:
-    """How rows of one downstream table are spread. `key`: its columns and their kinds, () if it is pinned."""
+    """How rows of one downstream table are spread. `key`: its columns and their kinds, () if it is pinned.
+
+    `collations`: labels, one a column of a collated key, "" for a binary one."""
 
     spread: Spread
     key: tuple[str, ...] = ()
+    collations: tuple[str, ...] = ()
 
     @property
     def pinned(self) -> bool:
@@ -49,20 +60,24 @@ class TableSpread:
         """What serves both: rows under different keys have no lane in common but the table's."""
         if self == other:
             return self
-        if self.pinned or other.pinned or self.key != other.key:
+        if self.pinned or other.pinned or self.key != other.key or self.collations != other.collations:
             return PINNED
         return TableSpread(Spread.BY_PADDED_KEY, self.key)
 
     def to_json(self) -> str:
         """Writes what `from_json` reads."""
-        return json.dumps({"spread": _NAMES[self.spread], "key": self.key})
+        document: dict[str, object] = {"spread": _NAMES[self.spread], "key": self.key}
+        if self.collations:
+            document["collations"] = self.collations
+        return json.dumps(document)
 
     @classmethod
     def from_json(cls, text: str) -> TableSpread:
         """Raises `Corruption`."""
         try:
             document = json.loads(text)
-            return cls(_SPREADS[document["spread"]], tuple(map(str, document["key"])))
+            spread, key = _SPREADS[document["spread"]], tuple(map(str, document["key"]))
+            return cls(spread, key, tuple(map(str, document.get("collations", ()))))
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(f"spread of a table: {text[:100]!r} ({type(error).__name__})") from None
 
@@ -87,18 +102,30 @@ def spread_of(target: TableTarget) -> TableSpread:
     """As the definitions on both sides have it."""
     if target.spread is Spread.BY_TABLE:
         return PINNED
-    return TableSpread(target.spread, key_of(target))
+    return TableSpread(target.spread, key_of(target), _labels(target.collations))
 
 
-def spread_as(target: TableTarget, spread: TableSpread, lanes: int) -> TableTarget:
-    """The target with its rows spread like that."""
-    if target.spread is spread.spread:
+def _labels(collations: Iterable[Collation | None]) -> tuple[str, ...]:
+    return tuple("" if collation is None else collation.label for collation in collations)
+
+
+def spread_as(
+    target: TableTarget, spread: TableSpread, lanes: int, collations: tuple[Collation | None, ...] = ()
+) -> TableTarget:
+    """The target with its rows spread like that; `collations`: those of the spread, if not the target's."""
+    if target.spread is spread.spread and _labels(target.collations) == spread.collations:
         return target
-    return replace(target, spread=spread.spread, lane=lane_of_table(target.fold_id, lanes))
+    assert _labels(collations) == spread.collations
+    sql = target.sql if spread.pinned else target.sql.under(collations)
+    lane = lane_of_table(target.fold_id, lanes)
+    return replace(target, sql=sql, spread=spread.spread, lane=lane, collations=collations)
 
 
 def as_version_1(target: TableTarget, lanes: int) -> TableTarget:
     """The target as releases without a stored basis had it."""
+    collated = any(equality_upstream(column) is Equality.LOOSE for column in target.sql.key_columns)
+    if collated or target.spread is Spread.BY_COLLATED_KEY:
+        target = spread_as(target, PINNED, lanes)
     version = target.version
     if version.target != (version.schema, version.name):
         return target
@@ -116,7 +143,7 @@ class StoredBasis:
     @property
     def is_known(self) -> bool:
         """Whether this release spreads rows as the one that stored it."""
-        return self.hash_version == HASH_VERSION
+        return self.hash_version in _KNOWN
 
     @classmethod
     def from_json(cls, header: str, tables: Mapping[int, str]) -> StoredBasis:
@@ -126,9 +153,9 @@ class StoredBasis:
             rules, version = str(document["rules"]), int(document["hash"])
         except (ValueError, KeyError, TypeError) as error:
             raise damaged(f"{header[:100]!r} ({type(error).__name__})") from None
-        if version != HASH_VERSION:
+        if version not in _KNOWN:
             return cls(rules, {}, version)
-        return cls(rules, {fold: TableSpread.from_json(text) for fold, text in tables.items()})
+        return cls(rules, {fold: TableSpread.from_json(text) for fold, text in tables.items()}, version)
 
 
 def header_json(rules: str) -> str:

@@ -68,14 +68,12 @@ class LaneBasisTable:
             return None
         return StoredBasis.from_json(header, {fold: text for fold, (_, text) in rows.items()})
 
-    def begin(self, connection: Connection, epoch: int, *, has_stored: bool, drained: bool) -> None:
-        """What is stored belongs to this epoch from now on, as far as it still counts."""
-        if drained or not has_stored:
-            self.clear(connection, tables_only=has_stored)
-        connection.run(
-            b"UPDATE %s SET epoch=%d WHERE cluster_id=%d AND fold=%d"
-            % (self._name, epoch, self._cluster_id, _HEADER),
-        )
+    def begin(self, connection: Connection, epoch: int, stored: StoredBasis | None, *, drained: bool) -> None:
+        """What is `stored`, if it still counts, belongs to this epoch and this release from now on."""
+        if drained or stored is None:
+            self.clear(connection, tables_only=stored is not None)
+        if stored is not None:
+            self.put_header(connection, epoch, stored.rules)
 
     def clear(self, connection: Connection, *, tables_only: bool = False) -> None:
         """All lanes stand at one position, or what their positions belong to is not known."""

@@ -235,7 +235,7 @@ class CheckpointStore:
         guard.begin(connection)
         if start.foreign:
             self._snapshot.clear(connection)
-        self.basis.begin(connection, self.epoch, has_stored=start.basis is not None, drained=start.drained)
+        self.basis.begin(connection, self.epoch, start.basis, drained=start.drained)
         connection.run(
             b"UPDATE %s SET epoch=%d, lane_count=%d, owner=%s, checkpoint=%s WHERE cluster_id=%d"
             % (

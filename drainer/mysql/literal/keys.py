@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from drainer.mysql.literal.identity import Canonical, identity_of, normal_form_of, sized
+from drainer.mysql.literal.identity import Canonical, identity_of, lane_form_of, sized
 from drainer.mysql.literal.literals import ColumnSql, column_sql
 from drainer.mysql.literal.quoting import quote_name
 from tidb_binlog.late_dataclass import dataclass
@@ -21,7 +21,10 @@ Values = Sequence[Any]  # raw values of all writable columns
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Columns of one unique key, as places among the writable columns, with both canonical forms."""
+    """Columns of one unique key, as places among the writable columns, with both canonical forms.
+
+    `coarse` is that of binary collations.
+    """
 
     index: Index | None  # None: the integer handle
     places: tuple[int, ...]
@@ -34,7 +37,7 @@ class Key:
         """Exact canonical bytes; `RowError` for a NULL, which no row key holds."""
         return self._joined(values, self.exact)
 
-    def normal_form(self, values: Values) -> bytes:
+    def lane_form(self, values: Values) -> bytes:
         """Coarse canonical bytes."""
         return self._joined(values, self.coarse)
 
@@ -58,7 +61,7 @@ def _key(index: Index | None, parts: Sequence[tuple[int, int]], columns: Sequenc
         index=index,
         places=tuple(place for place, _ in parts),
         exact=tuple(identity_of(kind) for kind in kinds),
-        coarse=tuple(normal_form_of(kind, length) for kind, (_, length) in zip(kinds, parts, strict=True)),
+        coarse=tuple(lane_form_of(kind, None) for kind in kinds),
         strings=tuple(kind.tp in STRING_TYPES for kind in kinds),
         integers=all(kind.tp in INTEGER_TYPES for kind in kinds),
     )

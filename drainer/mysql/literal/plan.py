@@ -7,12 +7,15 @@ Tests   tests/common/rowcodec/test_run.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from drainer.mysql.literal.charset import Charset
+from drainer.mysql.literal.collation import Collation
 from drainer.mysql.literal.downstream_column import DownstreamColumn
+from drainer.mysql.literal.identity import lane_form_of
 from drainer.mysql.literal.key_literal import key_literal
 from drainer.mysql.literal.keys import Key, KeyList, Keys, Values, find_keys, key_list
 from drainer.mysql.literal.literals import NULL, ColumnSql, column_sql, integer_literal
@@ -159,14 +162,14 @@ class SqlPlan:
         """Coarse key of an INSERT row."""
         if self._is_exact:
             return self.insert_key
-        return self._of_insert(self._row_key.places, self._row_key.normal_form)
+        return self._of_insert(self._row_key.places, self._row_key.lane_form)
 
     @cached_property
     def delete_lane_key(self) -> Callable[[bytes], bytes]:
         """Coarse key of a DELETE row."""
         if self._is_exact:
             return self.delete_key
-        return self._of_delete(self._row_key.places, self._row_key.normal_form)
+        return self._of_delete(self._row_key.places, self._row_key.lane_form)
 
     @cached_property
     def update_both_keys(self) -> Callable[[bytes], tuple[tuple[bytes, bytes], tuple[bytes, bytes], int]]:
@@ -175,7 +178,18 @@ class SqlPlan:
         The old half is walked once for both kinds of key.
         """
         key = self._row_key
-        return self._of_update(key.places, lambda values: (key.identity(values), key.normal_form(values)))
+        return self._of_update(key.places, lambda values: (key.identity(values), key.lane_form(values)))
+
+    def under(self, collations: Sequence[Collation | None]) -> Self:
+        """The plan with its coarse keys under collations that are not binary, one a column of the key."""
+        key = self._row_key
+        kinds = [column.type for column in self.key_columns]
+        forms = tuple(map(lane_form_of, kinds, collations or [None] * len(kinds)))
+        other = copy.copy(self)
+        other._keys = replace(self._keys, row=replace(key, coarse=forms))
+        for cached in ("insert_lane_key", "delete_lane_key", "update_both_keys"):
+            other.__dict__.pop(cached, None)
+        return other
 
     @cached_property
     def key_literal_of_insert(self) -> Callable[[bytes], bytes]:
@@ -244,19 +258,6 @@ class SqlPlan:
         )
 
     # -- other unique keys, whole rows ------------------------------------------------------------
-
-    def unique_keys(self, image: Image | str, row: bytes) -> list[bytes]:
-        """Coarse keys of an image under every unique index but the row key's; none where a NULL is in it.
-
-        `image` is "insert", "old", "new" or "delete". `has_opaque_unique_key` tells of an index whose values
-        are not known here.
-        """
-        values = self._image(image)(row)
-        return [
-            b"%d:%b" % (key.index.id if key.index else 0, key.normal_form(values))
-            for key in self._keys.others
-            if not key.has_null(values)
-        ]
 
     def unique_values(self, image: Image | str, row: bytes) -> tuple[Any, ...] | None:
         """Exact values of an image in all columns of further unique keys; None if they are not known here."""

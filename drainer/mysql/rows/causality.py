@@ -6,18 +6,21 @@ Holds  two changes that the downstream could see as touching the same row or the
        go to the same lane, and for a given number of lanes it is always the same one: exactly-once rests
        on it, because a restarted lane skips by its own stored position
 Why    a lane needs to wait for another lane only if one change can have keys in two lanes. Tables where
-       that could be (secondary unique keys), tables whose key the server compares by looser rules than
-       bytes (text under a case- or accent-insensitive collation, floating point, prefixes) and tables
+       that could be (secondary unique keys), tables whose key the server compares by rules that are not
+       known here (floating point, prefixes, text under a collation with contractions) and tables
        without a key are pinned to one lane by table; all others have exactly one key, so no change ever
        waits for a lane other than its own. Measured on InnoDB, spreading tables with moving unique values
        deadlocks at every isolation level, so nothing is lost by pinning them.
+
+What two keys of text are is the downstream's to say: a `Collation` has what its server answered. Upstream's
+collation has no part in it.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from enum import Enum, IntEnum, auto
 from hashlib import blake2b
 from typing import Final
@@ -55,6 +58,7 @@ class Spread(Enum):
 
     BY_KEY = auto()  # exact keys: the identity bytes decide
     BY_PADDED_KEY = auto()  # text under a binary collation: equal but for trailing blanks is equal
+    BY_COLLATED_KEY = auto()  # text under others: what the collation takes for equal
     BY_TABLE = auto()
 
 
@@ -63,12 +67,14 @@ class Equality(IntEnum):
 
     EXACT = 0
     PADDED = 1
-    LOOSE = 2
+    COLLATED = 2
+    LOOSE = 3
 
 
 _SPREADS: Final = {
     Equality.EXACT: Spread.BY_KEY,
     Equality.PADDED: Spread.BY_PADDED_KEY,
+    Equality.COLLATED: Spread.BY_COLLATED_KEY,
     Equality.LOOSE: Spread.BY_TABLE,
 }
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
@@ -94,15 +100,21 @@ def equality_upstream(column: Column, length: int = WHOLE_COLUMN) -> Equality:
     return Equality.EXACT
 
 
-def equality_downstream(column: Column, theirs: DownstreamColumn, length: int | None = None) -> Equality:
-    """When the downstream takes two values of an upstream column, stored there, for one key."""
+def equality_downstream(
+    column: Column,
+    theirs: DownstreamColumn,
+    length: int | None = None,
+    collations: Container[str] = frozenset(),
+) -> Equality:
+    """When the downstream takes two values of an upstream column, stored there, for one key; `collations`
+    are those of which it is known what they take for equal."""
     if length is not None and (not theirs.length or length < theirs.length):
         return Equality.LOOSE
     if not _holds_all(column, theirs):
         return Equality.LOOSE
     if theirs.type in _TEXTS:
-        if theirs.collation != "binary" and not theirs.collation.endswith("_bin"):
-            return Equality.LOOSE
+        if not is_binary(theirs):
+            return Equality.COLLATED if theirs.collation in collations else Equality.LOOSE
         return Equality.PADDED if _drops_blanks(theirs) else Equality.EXACT
     return Equality.EXACT
 
@@ -114,6 +126,11 @@ def equality_of_rows(layout: Layout, left_out: frozenset[int] = frozenset()) -> 
     if key is None:
         return Equality.EXACT
     return _coarsest([columns[place].column for place in key.places], key.index)
+
+
+def is_binary(theirs: DownstreamColumn) -> bool:
+    """Texts of the column differ where their bytes do, but for blanks at the end."""
+    return theirs.collation in ("", "binary") or theirs.collation.endswith("_bin")
 
 
 def _lengths(key: Sequence[Column], own: Index | None) -> list[int]:
@@ -209,8 +226,21 @@ class KeyFacts:
     unique: bool
 
 
+def collations_of(downstream: DownstreamTable) -> frozenset[str]:
+    """Of what has to be known which texts they take for equal, for rows of the table to be spread."""
+    if len(downstream.unique_keys) != 1:
+        return frozenset()
+    names = downstream.unique_keys[0].columns
+    keyed = [column for column in downstream.columns if column.name.lower() in names]
+    return frozenset(column.collation for column in keyed if not is_binary(column))
+
+
 def key_facts(
-    info: TableInfo, key: Sequence[Column], own: Index | None, downstream: DownstreamTable | None = None
+    info: TableInfo,
+    key: Sequence[Column],
+    own: Index | None,
+    downstream: DownstreamTable | None = None,
+    collations: Container[str] = frozenset(),
 ) -> KeyFacts:
     """A pure function of the definitions on both sides; without `downstream` both are taken for the same.
 
@@ -220,33 +250,42 @@ def key_facts(
         return KeyFacts(Spread.BY_TABLE, others=False, unique=False)
     lengths = _lengths(key, own)
     others = bool(other_unique_indexes(info, own))
-    equality = _coarsest(key, own)
     if downstream is None:
-        spread = Spread.BY_TABLE if others else _SPREADS[equality]
+        spread = Spread.BY_TABLE if others else _SPREADS[_coarsest(key, own)]
         return KeyFacts(spread, others, unique=True)
     names = frozenset(column.name.lower() for column in key)
     same = [theirs for theirs in downstream.unique_keys if theirs.columns == names]
     others = others or len(same) < len(downstream.unique_keys)
     unique = False
+    equality = max(map(_equality_by_value, key, lengths))
     for theirs in same:
-        equality = max(equality, *_equalities(key, theirs, downstream))
+        equality = max(equality, *_equalities(key, theirs, downstream, collations))
         unique = unique or not _merges(key, lengths, theirs, downstream)
     for column in key:
         counterpart = downstream.column(column.name)
         if counterpart is None:
             return KeyFacts(Spread.BY_TABLE, others, unique=False)
-        equality = max(equality, equality_downstream(column, counterpart))
+        equality = max(equality, equality_downstream(column, counterpart, None, collations))
     if any(_merges(key, lengths, theirs, downstream) for theirs in same):
         unique = False
     return KeyFacts(Spread.BY_TABLE if others else _SPREADS[equality], others, unique)
 
 
-def _equalities(key: Iterable[Column], theirs: UniqueKey, downstream: DownstreamTable) -> Iterable[Equality]:
+def _equality_by_value(column: Column, length: int) -> Equality:
+    """As upstream's, but for the collation of a text: it says nothing of what is one row downstream."""
+    equality = equality_upstream(column, length)
+    is_text = column.type.tp in STRING_TYPES and length == WHOLE_COLUMN and not column.type.array
+    return Equality.PADDED if is_text and equality is Equality.LOOSE else equality
+
+
+def _equalities(
+    key: Iterable[Column], theirs: UniqueKey, downstream: DownstreamTable, collations: Container[str]
+) -> Iterable[Equality]:
     parts = {part.column.lower(): part for part in theirs.parts if part.column}
     for column in key:
         counterpart = downstream.column(column.name)
         assert counterpart is not None
-        yield equality_downstream(column, counterpart, parts[column.name.lower()].length)
+        yield equality_downstream(column, counterpart, parts[column.name.lower()].length, collations)
 
 
 def _merges(

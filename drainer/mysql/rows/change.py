@@ -31,6 +31,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
+from drainer.mysql.literal.collation import Collation
 from drainer.mysql.literal.plan import SqlPlan
 from drainer.mysql.rows.causality import Spread
 from drainer.txn import TableVersion
@@ -78,7 +79,8 @@ class TableTarget:
     rows in place whose unique values did not change, because something downstream would go with the row; of
     KEYLESS, one that updates a row. `repeats`: rows may come again: an engine without transactions may keep a
     part of a batch, lanes may have applied a part of what waits.
-    `fillers`: columns that only the downstream has, and what a born row gets there.
+    `fillers`: columns that only the downstream has, and what a born row gets there. `collations`: by which
+    rows are spread, one a column of the key, None for a binary one; only where spread is BY_COLLATED_KEY.
     """
 
     version: TableVersion
@@ -92,6 +94,7 @@ class TableTarget:
     gentle: bool = False
     fillers: tuple[tuple[str, bytes], ...] = ()
     repeats: bool = False
+    collations: tuple[Collation | None, ...] = ()
 
     @property
     def label(self) -> str:

@@ -5,17 +5,27 @@ Tests  tests/drainer/mysql/rows/test_column_match.py, tests/drainer/mysql/rows/t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from drainer.mysql.literal.charset import Charset
+from drainer.mysql.literal.collation import Collation
 from drainer.mysql.literal.plan import SqlPlan, Written, compile_sql
 from drainer.mysql.literal.quoting import qualified
-from drainer.mysql.rows.causality import KeyFacts, fold_id_of, key_facts, lane_of_table
+from drainer.mysql.rows.causality import (
+    KeyFacts,
+    Spread,
+    fold_id_of,
+    is_binary,
+    key_facts,
+    lane_of_table,
+)
 from drainer.mysql.rows.change import Form, TableTarget
 from drainer.mysql.rows.column_match import FULL, Dialect, DownstreamTable, Match, match, refuse_key_left_out
 from drainer.txn import TableVersion
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.table_info import Column
 
 
 class NotTransactional(DownstreamError):
@@ -30,6 +40,7 @@ class TableUnfit(DownstreamError):
         self.version = version
 
 
+_NO_COLLATIONS: Final[Mapping[str, Collation]] = {}
 _NARROW: Final = frozenset({"latin1", "ascii", "gbk", "gb18030"})
 
 
@@ -40,8 +51,10 @@ def target_of(
     *,
     sync_mode: int = FULL,
     plan: type[SqlPlan] = SqlPlan,
+    collations: Mapping[str, Collation] = _NO_COLLATIONS,
 ) -> TableTarget:
-    """Compile everything that lanes need to apply rows of this table version; `plan` says what they are.
+    """Compile everything that lanes need to apply rows of this table version; `plan` says what they are,
+    `collations` by name are those that rows can be spread by.
 
     Without `downstream` the table there is taken to be as upstream's. Raises `DownstreamError` if the
     downstream's table cannot take the rows, `ConfigError` if a key column is left out.
@@ -51,7 +64,7 @@ def target_of(
         refuse_key_left_out(info, compile_sql(info).key_columns, version.left_out)
     how = match(info, downstream, sync_mode, version.left_out) if downstream else Match(version.left_out)
     sql = _plan(version, how, downstream, plan)
-    facts = key_facts(info, sql.key_columns, sql.key_index, downstream)
+    facts = key_facts(info, sql.key_columns, sql.key_index, downstream, collations)
     form = Form.KEYLESS
     if sql.key_columns:
         form = Form.REPLACE if how.replaceable else Form.UPSERT
@@ -65,6 +78,11 @@ def target_of(
             " a crash would leave rows twice",
             hint=f"ALTER TABLE `{downstream.schema}`.`{downstream.name}` ENGINE=InnoDB, or give it a key",
         )
+    by: tuple[Collation | None, ...] = ()
+    if facts.spread is Spread.BY_COLLATED_KEY:
+        assert downstream is not None
+        by = tuple(_collation(downstream, column, collations) for column in sql.key_columns)
+        sql = sql.under(by)
     fold_id = fold_id_of(info.id, version.target)
     schema, name = (downstream.schema, downstream.name) if downstream else version.downstream
     return TableTarget(
@@ -79,7 +97,15 @@ def target_of(
         gentle=not how.replaceable and _may_stay(form, facts, downstream),
         fillers=how.fillers,
         repeats=repeats,
+        collations=by,
     )
+
+
+def _collation(
+    downstream: DownstreamTable, column: Column, collations: Mapping[str, Collation]
+) -> Collation | None:
+    theirs = downstream.column(column.name)
+    return None if theirs is None or is_binary(theirs) else collations[theirs.collation]
 
 
 def _may_stay(form: Form, facts: KeyFacts, downstream: DownstreamTable | None) -> bool:

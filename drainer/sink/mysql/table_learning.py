@@ -19,6 +19,7 @@ from drainer.checkpoint import lane_basis
 from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.checkpoint.lane_basis import LaneBasis, Plan
 from drainer.checkpoint.resume import Start
+from drainer.mysql.literal.collation import Collation
 from drainer.mysql.refusal import CORRECT, Refusal, RowsRefused
 from drainer.mysql.rows.causality import Spread
 from drainer.mysql.rows.change import Position, TableTarget
@@ -101,14 +102,18 @@ class TableLearning:
             if not self._is_recorded:
                 target = lane_basis.as_version_1(target, len(lanes))
             elif record is not None:
-                if target.spread is Spread.BY_TABLE and not record.pinned:
+                looser = target.spread in (Spread.BY_TABLE, Spread.BY_COLLATED_KEY)
+                if looser and not record.pinned and lane_basis.spread_of(target) != record:
                     logger.warning(
                         "rows of before the start are spread as they were, one transaction at a time",
                         table=target.label,
                         upto_ts=self._past_ts,
                     )
                     self._one_by_one = True
-                target = lane_basis.spread_as(target, record, len(lanes))
+                by: tuple[Collation | None, ...] = ()
+                if record.collations:
+                    by = await self._keeper.call(self._tables.collations, record.collations)
+                target = lane_basis.spread_as(target, record, len(lanes), by)
             targets.append(target)
         lanes.learn(targets)
 

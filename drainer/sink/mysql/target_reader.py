@@ -7,15 +7,18 @@ Holds   a table that is missing downstream is taken to be as upstream's: the lan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from drainer.mysql.connection import Target
+from drainer.mysql.collation_reader import read_collation
+from drainer.mysql.connection import Connection, Target
+from drainer.mysql.literal.collation import Collation
+from drainer.mysql.rows.causality import collations_of
 from drainer.mysql.rows.change import TableTarget
 from drainer.mysql.rows.table_target import NotTransactional, TableUnfit, target_of
 from drainer.mysql.session import DownstreamSession
 from drainer.mysql.table_reader import read_table
 from drainer.txn import TableVersion
-from tidb_binlog.errors import DownstreamError
+from tidb_binlog.errors import Corruption, DownstreamError
 from tidb_binlog.observe import log
 
 logger = log.get("drainer.table_reader")
@@ -27,6 +30,7 @@ class TableReader:
     def __init__(self, target: Target, *, sync_mode: int) -> None:
         self._sync_mode = sync_mode
         self._warned: set[str] = set()
+        self._collations: dict[str, Collation] = {}
         self._session = DownstreamSession(target)
 
     def targets(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
@@ -37,7 +41,8 @@ class TableReader:
         with self._session.connection() as connection:
             try:
                 table = read_table(connection, *version.downstream)
-                target = target_of(version, lanes, table, sync_mode=self._sync_mode)
+                collations = {} if table is None else self._told(connection, collations_of(table))
+                target = target_of(version, lanes, table, sync_mode=self._sync_mode, collations=collations)
             except DownstreamError as error:
                 raise TableUnfit(error, version) from error
         if target.repeats and target.label not in self._warned:
@@ -50,6 +55,29 @@ class TableReader:
                 hint=f"ALTER TABLE {target.label} ENGINE=InnoDB",
             )
         return target
+
+    def _told(self, connection: Connection, names: Iterable[str]) -> dict[str, Collation]:
+        """What the server takes for equal, as far as it can be told; asked once."""
+        for name in names:
+            if name not in self._collations and (read := read_collation(connection, name)) is not None:
+                self._collations[name] = read
+        return {name: self._collations[name] for name in names if name in self._collations}
+
+    def collations(self, labels: Sequence[str]) -> tuple[Collation | None, ...]:
+        """Those that rows were spread by, by their labels. Raises `Corruption` if they are others now."""
+        names = [label.partition(" ")[0] for label in labels]
+        with self._session.connection() as connection:
+            told = self._told(connection, [name for name in names if name])
+        collations = tuple(told.get(name) for name in names)
+        for label, now in zip(labels, collations, strict=True):
+            if label != (now.label if now is not None else ""):
+                raise Corruption(
+                    f"the downstream compares text otherwise than when rows were dispatched ({label}): rows"
+                    " between the lanes' positions would be applied twice or not at all",
+                    hint="let this release run on the server of before and stop it gracefully: all lanes then"
+                    " stand at one position, from which it can resume on another",
+                )
+        return collations
 
     def targets_of_the_past(self, versions: Sequence[TableVersion], lanes: int) -> list[TableTarget]:
         """As `targets`, for rows that all lanes may have applied: a table that does not fit is no error."""

@@ -30,6 +30,9 @@ from tidb_binlog.table_info import DECIMAL, FLAG_UNSIGNED, LONGLONG, VARCHAR, Co
 
 KEY = ("index", "id")
 BY_KEY, PADDED = TableSpread(Spread.BY_KEY, KEY), TableSpread(Spread.BY_PADDED_KEY, KEY)
+COLLATED, OTHERWISE = (
+    TableSpread(Spread.BY_COLLATED_KEY, KEY, (label,)) for label in ("some_ci 1", "some_ci 2")
+)
 LANES = 7
 
 
@@ -55,6 +58,10 @@ def test_what_serves_two_tables_is_as_wide_as_the_narrower_one() -> None:
         (BY_KEY, PADDED, PADDED),
         (BY_KEY, other_key, PINNED),
         (PADDED, other_key, PINNED),
+        (COLLATED, COLLATED, COLLATED),
+        (COLLATED, OTHERWISE, PINNED),
+        (COLLATED, PADDED, PINNED),
+        (COLLATED, other_key, PINNED),
         (BY_KEY, PINNED, PINNED),
         (PINNED, PINNED, PINNED),
     ]
@@ -64,7 +71,7 @@ def test_what_serves_two_tables_is_as_wide_as_the_narrower_one() -> None:
 
 
 def test_what_is_stored_is_read_and_what_is_damaged_says_so() -> None:
-    for spread in (BY_KEY, PADDED, PINNED):
+    for spread in (BY_KEY, PADDED, PINNED, COLLATED):
         assert TableSpread.from_json(spread.to_json()) == spread
     for text in (
         "",
@@ -73,6 +80,7 @@ def test_what_is_stored_is_read_and_what_is_damaged_says_so() -> None:
         '{"spread": "wide", "key": []}',
         '{"spread": "key"}',
         '{"spread": "key", "key": 1}',
+        '{"spread": "collated key", "key": [], "collations": 1}',
     ):
         with pytest.raises(Corruption, match="spread of a table") as caught:
             TableSpread.from_json(text)
@@ -82,6 +90,12 @@ def test_what_is_stored_is_read_and_what_is_damaged_says_so() -> None:
             StoredBasis.from_json(text, {})
     stored = StoredBasis.from_json(header_json("rules"), {4: BY_KEY.to_json()})
     assert (stored.rules, dict(stored.tables), stored.is_known) == ("rules", {4: BY_KEY}, True)
+
+
+def test_what_the_release_before_stored_is_read() -> None:
+    stored = StoredBasis.from_json('{"hash": 2, "rules": "theirs"}', {4: PADDED.to_json()})
+    assert (dict(stored.tables), stored.is_known) == ({4: PADDED}, True)
+    assert '"collations"' not in PADDED.to_json(), "which is written as it did"
 
 
 def test_of_another_way_to_hash_no_table_is_read() -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from drainer.checkpoint.lane_basis import HASH_VERSION
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
 from drainer.mysql.rows.causality import fold_id_of, lane_of_key, lane_of_table
 from drainer.relay.relay_log import RelayLog
-from drainer.stream.rules.rule_set import Rules, read_rules
+from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import DELETE, INSERT, Ddl, Transaction
+from tests.drainer.checkpoint.lanes_apart import apart
 from tests.drainer.support.apply_life import column, run
 from tests.drainer.support.basis_world import (
     ADD_COLUMN,
@@ -57,30 +59,6 @@ def elsewhere(table_id: int) -> int:
     """Id of a table that is pinned to the other lane."""
     lane = lane_of_table(table_id, LANES)
     return next(one for one in range(table_id + 1, 99) if lane_of_table(one, LANES) != lane)
-
-
-async def apart(
-    upstream: Upstream,
-    target: Target,
-    blocker: str,
-    ahead: int,
-    rules: Rules | None = None,
-    *,
-    first_ts: int = 1000,
-    upto_ts: int = 1 << 60,
-) -> Running:
-    """A life with all tables made and the other lane at the end, while `blocker` holds one back. Dead."""
-    life = Running(upstream, target, rules or routes())
-    life.give(first_ts)
-    await life.applied()
-    with held(target, blocker):
-        life.give(upto_ts)
-        await life.reaches(ahead, max(lanes(target)) + 1)
-        last = [one.commit_ts for one in upstream.recording.entries if one.commit_ts <= upto_ts][-1]
-        await asyncio.sleep(0.2)
-        assert lanes(target)[1 - ahead] < last
-        await life.kill()
-    return life
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
@@ -505,14 +483,16 @@ async def test_positions_of_another_hash_are_refused_while_lanes_are_apart(targe
     upstream.rows("t", range(1, 41))
     behind = by_lane(7, 40)[0][0]
     await apart(upstream, target, f"INSERT INTO d.t VALUES ({behind}, 'held')", 1)
-    run(target, SET_HASH % (2, 9))
+    run(target, SET_HASH % (HASH_VERSION, 9))
     with pytest.raises(Corruption, match="hash version 9") as raised:
         Running(upstream, target, routes())
     assert "stop it gracefully" in raised.value.hint
-    run(target, SET_HASH % (9, 2))
+    run(target, SET_HASH % (9, HASH_VERSION - 1))  # as the release before stored it
     await whole_life(upstream, target)
     assert ids(target, "d.t") == list(range(1, 41))
-    run(target, SET_HASH % (2, 9))
+    ((header,),) = run(target, "SELECT definition FROM tidb_binlog.lane_basis WHERE fold = 0")
+    assert f'"hash": {HASH_VERSION}' in header, "what is stored from now on is of this release"
+    run(target, SET_HASH % (HASH_VERSION, 9))
     await whole_life(upstream, target)  # all lanes stand at one place
 
 

@@ -7,9 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from drainer.mysql.collation_reader import read_collation
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused
-from drainer.mysql.rows.causality import Spread
+from drainer.mysql.rows.causality import Spread, collations_of
 from drainer.mysql.rows.change import Chunk, Form, Position, TableTarget
 from drainer.mysql.rows.row_fold import fold
 from drainer.mysql.rows.statement import statements
@@ -75,6 +76,8 @@ PK = (index(1, ("k", 0), primary=True),)
 
 CI, BIN, UNI = "utf8mb4_general_ci", "utf8mb4_bin", "utf8mb4_unicode_ci"
 
+COLLATED = Spread.BY_COLLATED_KEY
+
 EXTRA = ", x INT DEFAULT 7"
 
 
@@ -95,14 +98,19 @@ SHAPES = [
     Shape("int_computed", INT_KEY, "PRIMARY KEY(id)", Form.REPLACE, Spread.BY_KEY, handle="int",
           extra=", g INT AS (id+1) STORED"),
     Shape("text_bin", {"k": required(BIN), "v": V}, "PRIMARY KEY(k)", Form.REPLACE, Spread.BY_PADDED_KEY, PK),
-    Shape("text_ci", {"k": required(CI), "v": V}, "PRIMARY KEY(k)", Form.REPLACE, Spread.BY_TABLE, PK),
-    Shape("text_uni", {"k": required(UNI), "v": V}, "PRIMARY KEY(k)", Form.REPLACE, Spread.BY_TABLE, PK),
-    Shape("text_ci_extra", {"k": required(CI), "v": V}, "PRIMARY KEY(k)", Form.UPSERT, Spread.BY_TABLE, PK,
+    Shape("text_ci", {"k": required(CI), "v": V}, "PRIMARY KEY(k)", Form.REPLACE, COLLATED, PK),
+    Shape("text_uni", {"k": required(UNI), "v": V}, "PRIMARY KEY(k)", Form.REPLACE, COLLATED, PK),
+    Shape("text_ci_extra", {"k": required(CI), "v": V}, "PRIMARY KEY(k)", Form.UPSERT, COLLATED, PK,
           extra=EXTRA),
-    Shape("ci_to_bin", {"k": required(CI), "v": V}, "PRIMARY KEY(k)", Form.REPLACE, Spread.BY_TABLE, PK,
+    Shape("ci_unique", {"k": required(CI), "v": V}, "UNIQUE(k)", Form.REPLACE, COLLATED,
+          (index(1, ("k", 0)),)),
+    Shape("composite_ci", {"a": number(not_null=True), "b": required(CI), "c": required(BIN), "v": V},
+          "PRIMARY KEY(a,b,c)", Form.REPLACE, COLLATED,
+          (index(1, ("a", 0), ("b", 1), ("c", 2), primary=True),)),
+    Shape("ci_to_bin", {"k": required(CI), "v": V}, "PRIMARY KEY(k)", Form.REPLACE, Spread.BY_PADDED_KEY, PK,
           changed={"k": f"VARCHAR(9) COLLATE {BIN} NOT NULL"}),
     Shape("ci_to_uni", {"k": (*required(CI)[:2], PLAIN), "v": V}, "PRIMARY KEY(k)", Form.REWRITE,
-          Spread.BY_TABLE, PK, changed={"k": f"VARCHAR(9) COLLATE {UNI} NOT NULL"}),
+          COLLATED, PK, changed={"k": f"VARCHAR(9) COLLATE {UNI} NOT NULL"}),
     Shape("bytes", {"k": (binary("varchar", flen=9, not_null=True), "VARBINARY(9) NOT NULL", BYTES), "v": V},
           "PRIMARY KEY(k)", Form.REPLACE, Spread.BY_KEY, PK),
     Shape("prefix", {"k": required(BIN), "v": V}, "UNIQUE(k(2))", Form.REPLACE, Spread.BY_TABLE,
@@ -157,7 +165,9 @@ class World:
         found = read_table(connection, "M", "DST")
         assert found is not None
         self.version = TableVersion(info, "m", "dst", 1)
-        self.target: TableTarget = target_of(self.version, LANES, found)
+        read = {name: read_collation(connection, name) for name in collations_of(found)}
+        known = {name: collation for name, collation in read.items() if collation is not None}
+        self.target: TableTarget = target_of(self.version, LANES, found, collations=known)
         self.lanes = Dispatcher([Position(0)] * LANES, cut_rows=cut_rows)
         self.lanes.learn(self.target)
         self.ts = 10

@@ -36,6 +36,14 @@ def keyless(number: int, name: str) -> TableInfo:
     return TableInfo(number, name, (column(1, "id", LONG), column(2, "v", VARCHAR)))
 
 
+def keyed_by_text(number: int, name: str, collate: str) -> TableInfo:
+    """`k`, the key, and `v`."""
+    key = column(1, "k", VARCHAR, KEY)
+    key = replace(key, type=replace(key.type, collate=collate))
+    index = Index(1, "PRIMARY", (IndexColumn("k", 0),), unique=True, primary=True)
+    return TableInfo(number, name, (key, column(2, "v", VARCHAR)), (index,), is_common_handle=True)
+
+
 def spilled(entry: Merged) -> Merged:
     """The same binlog, as if it lay on disk; that of a DDL as it is."""
     payload = entry.payload
@@ -82,6 +90,9 @@ class Upstream:
             job = create_job(table, job_id=0, schema_version=0)
             if table.pk_is_handle:
                 job["query"] = job["query"].replace("`id` INT", "`id` INT PRIMARY KEY")
+            if table.is_common_handle:
+                key = f"`k` VARCHAR(64) COLLATE {table.columns[0].type.collate} PRIMARY KEY"
+                job["query"] = job["query"].replace("`k` VARCHAR(64)", key)
             self._ddl(job)
         self.now_ts = 1000
 
@@ -118,7 +129,8 @@ class Upstream:
         by_table: dict[str, tuple[list[int], list[bytes]]] = {}
         for name, kind, row in events:
             encoder = self._encoders[name]
-            handle = {} if self.tables[name].pk_is_handle else {"rowid": row[0]}
+            table = self.tables[name]
+            handle = {} if table.pk_is_handle or table.is_common_handle else {"rowid": row[0]}
             kinds, rows = by_table.setdefault(name, ([], []))
             kinds.append(kind)
             if kind == UPDATE:

@@ -28,6 +28,7 @@ from drainer.mysql.rows.change import (
 )
 from drainer.mysql.rows.row_fold import fold
 from drainer.txn import TableVersion
+from tidb_binlog.late_dataclass import replace
 from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONGLONG, Column, FieldType, TableInfo
 
 
@@ -49,8 +50,30 @@ class TextPlan:
         old, new, split = self.update_keys(row)
         return (old, old), (new, new), split
 
+    def under(self, collations: object) -> TextPlan:
+        return self
+
     def update_split(self, row: bytes) -> int:
         return row.index(b">") + 1
+
+
+class FoldingPlan(TextPlan):
+    """Downstream, keys of either case are one."""
+
+    def insert_lane_key(self, row: bytes) -> bytes:
+        return self.insert_key(row).lower()
+
+    delete_lane_key = insert_lane_key
+
+    def update_both_keys(self, row: bytes) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes], int]:
+        old, new, split = self.update_keys(row)
+        return (old, old.lower()), (new, new.lower()), split
+
+
+def folding(table_id: int, lanes: int) -> TableTarget:
+    """A table of which keys of either case are one key downstream."""
+    plain = table(table_id, keyed=True, pinned=False, lanes=lanes)
+    return replace(plain, sql=cast(Any, FoldingPlan()), spread=Spread.BY_COLLATED_KEY)
 
 
 def table(table_id: int, *, keyed: bool, pinned: bool, lanes: int, unique: bool = False) -> TableTarget:
@@ -110,4 +133,4 @@ class Downstream:
         )
 
 
-__all__ = ["PUT_UPDATE", "REMOVE", "Downstream", "TextPlan", "table"]
+__all__ = ["PUT_UPDATE", "REMOVE", "Downstream", "TextPlan", "folding", "table"]

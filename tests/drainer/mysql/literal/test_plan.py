@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drainer.mysql.literal.identity import normal_form_of
+from drainer.mysql.literal.identity import lane_form_of
 from drainer.mysql.literal.plan import SqlPlan, compile_sql
 from drainer.mysql.literal.quoting import quote_name
 from tests.cases import case
@@ -173,11 +173,6 @@ def test_the_key_is_the_first_that_cannot_be_null() -> None:
     row = encoder.insert((None, 1, 2), rowid=1)
     assert sql.insert_key(row) == b"1,2"
     assert sql.key_literal_of_insert(row) == b"(1,2)"
-    assert sql.unique_keys("insert", row) == []
-    assert sql.unique_keys("insert", encoder.insert((7, 1, 2), rowid=1)) == [b"1:7"]
-    assert sql.unique_keys("delete", encoder.delete((7, 1, 2), rowid=1)) == [b"1:7"]
-    update = encoder.update((7, 1, 2), (8, 1, 2), rowid=1)
-    assert (sql.unique_keys("old", update), sql.unique_keys("new", update)) == ([b"1:7"], [b"1:8"])
 
 
 def test_a_table_without_a_usable_key() -> None:
@@ -192,58 +187,11 @@ def test_a_table_without_a_usable_key() -> None:
         sql.insert_key(b"\x08\x02\x00")
 
 
-def coarse(collate: str, length: int = -1, charset: str = "utf8mb4") -> Any:
-    return normal_form_of(kind("varchar", collate=collate, charset=charset), length)
-
-
-SAME = [
-    ("utf8mb4_general_ci", "abc", "ABC"), ("utf8mb4_general_ci", "abc", "ábĆ  "),
-    ("utf8mb4_general_ci", "ß", "s"),
-    ("utf8mb4_general_ci", "😀", "🎉"), ("utf8mb4_general_ci", "Ø", "ø"),
-    ("utf8mb4_general_ci", "ΑΒΓ", "αβγ"),
-    ("utf8mb4_general_ci", "Ёж", "еж"), ("utf8mb4_unicode_ci", "Straße", "STRASSE"),
-    ("utf8mb4_unicode_ci", "ae", "Æ"), ("utf8mb4_unicode_ci", "oe", "Œ"), ("utf8mb4_unicode_ci", "o", "ø"),
-    ("utf8mb4_unicode_ci", "l", "Ł"), ("utf8mb4_unicode_ci", "1", "１"), ("utf8mb4_unicode_ci", "1", "١"),
-    ("utf8mb4_unicode_ci", "a\u200bb", "ab"), ("utf8mb4_unicode_ci", "a\x01b", "ab"),
-    ("utf8mb4_unicode_ci", "あ", "ア"), ("utf8mb4_unicode_ci", "e\u0301", "é"),
-    ("utf8mb4_0900_ai_ci", "ﬁ", "fi"),
-    ("utf8mb4_bin", "a", "a  "), ("latin1_bin", "a", "a "), ("utf8mb4_tailored_ci", "ü", "y"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("collate", "one", "other"), SAME)
-def test_what_the_server_may_take_for_equal_collides(collate: str, one: str, other: str) -> None:
-    form = coarse(collate)
-    assert form(one.encode()) == form(other.encode())
-
-
-@pytest.mark.parametrize(
-    ("collate", "one", "other"),
-    [("utf8mb4_bin", "a", "A"), ("utf8mb4_general_ci", "a", "b"), ("utf8mb4_general_ci", "中", "文")],
-)
-def test_what_is_different_to_the_server_mostly_is(collate: str, one: str, other: str) -> None:
-    assert coarse(collate)(one.encode()) != coarse(collate)(other.encode())
-
-
-def test_prefixes_collide() -> None:
-    assert coarse("utf8mb4_bin", 3)(b"abcd") == coarse("utf8mb4_bin", 3)(b"abce")
-    assert coarse("utf8mb4_general_ci", 2)("ÄÖü".encode()) == coarse("utf8mb4_general_ci", 2)(b"aox")
-    blob = normal_form_of(binary("varchar"), 2)
-    assert blob(b"ab\0") == blob(b"abc")
-    info = table(("id", key("int")), ("s", kind("varchar")), indexes=(index(2, ("s", 1, 3)),))
-    sql, encoder = compile_sql(info), RowEncoder(info)
-    keys = {
-        sql.unique_keys("insert", encoder.insert((n, text)))[0] for n, text in enumerate(("abcX", "abcY"))
-    }
-    assert len(keys) == 1
-
-
-def test_numbers_that_are_equal_collide() -> None:
-    info = table(("id", key("int")), ("f", kind("double")), indexes=(index(2, ("f", 1)),))
-    sql, encoder = compile_sql(info), RowEncoder(info)
-    assert sql.unique_keys("insert", encoder.insert((1, -0.0))) == sql.unique_keys(
-        "insert", encoder.insert((1, 0.0))
-    )
+def test_blanks_at_the_end_of_a_text_tell_no_lanes_apart() -> None:
+    for type_, same in ((kind("varchar"), True), (binary("varchar"), False)):
+        form = lane_form_of(type_, None)
+        assert (form(b"a  ") == form(b"a")) is same
+        assert form(b"a") != form(b"A")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.collation_reader import read_collation
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.rows.causality import Spread
-from drainer.mysql.rows.change import Form
+from drainer.mysql.rows.causality import Spread, collations_of
+from drainer.mysql.rows.change import Form, TableTarget
 from drainer.mysql.rows.table_target import target_of
 from drainer.mysql.table_reader import read_table
 from drainer.txn import TableVersion
 from tests.common.rowcodec.tables import binary, index, kind, table
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.rowcodec.encoder import RowEncoder
-from tidb_binlog.table_info import FieldType
+from tidb_binlog.table_info import FieldType, TableInfo
 
 pytestmark = pytest.mark.integration
 
@@ -88,6 +89,8 @@ ON_TEXT = [
     "CHAR(20) COLLATE utf8mb4_bin",
     "CHAR(20) COLLATE utf8mb4_nopad_bin",
     "VARCHAR(20) COLLATE utf8mb4_unicode_520_nopad_ci",
+    "VARCHAR(20) COLLATE utf8mb4_uca1400_as_cs",
+    "VARCHAR(20) CHARACTER SET utf8mb3 COLLATE utf8mb3_general_ci",
     "VARBINARY(80)",
     "VARCHAR(20) COLLATE utf8mb4_bin /*2*/",
     "VARCHAR(20) COLLATE utf8mb4_bin /*1*/",
@@ -124,6 +127,15 @@ def connection(mariadb: MariaDbServer) -> Iterator[Connection]:
     opened.close()
 
 
+def target_now(connection: Connection, info: TableInfo) -> TableTarget:
+    """As lanes are told of `pairs.t`."""
+    found = read_table(connection, "PAIRS", "T")
+    assert found is not None
+    read = {name: read_collation(connection, name) for name in collations_of(found)}
+    collations = {name: collation for name, collation in read.items() if collation is not None}
+    return target_of(TableVersion(info, "pairs", "t", 1), 4, found, collations=collations)
+
+
 def one_key(connection: Connection, name: str, literals: list[bytes], length: int) -> set[tuple[int, int]]:
     """Pairs of values that the server takes for one key."""
     for number, literal in enumerate(literals):
@@ -143,8 +155,7 @@ def test_one_key_downstream_is_one_lane(connection: Connection, ours: str, their
     part = f"k({prefix})" if prefix > 0 else "k"
     info = table(("k", made), handle="rowid", indexes=(index(1, ("k", 0, length)),))
     connection.run(f"CREATE TABLE pairs.t (k {theirs} NOT NULL, UNIQUE KEY u({part}))".encode())
-    found = read_table(connection, "pairs", "t")
-    target = target_of(TableVersion(info, "pairs", "t", 1), 4, found)
+    target = target_now(connection, info)
     connection.run(b"DROP TABLE pairs.t")
     connection.run(f"CREATE TABLE pairs.up (n INT, k {upstream} NOT NULL)".encode())
     connection.run(f"CREATE TABLE pairs.down (n INT, k {theirs} NOT NULL)".encode())
@@ -160,7 +171,7 @@ def test_one_key_downstream_is_one_lane(connection: Connection, ours: str, their
     merged = same_downstream - one_key(connection, "up", literals, length)
     if target.spread is Spread.BY_KEY:
         lane_keys = [target.sql.insert_key(row) for row in rows]
-    elif target.spread is Spread.BY_PADDED_KEY:
+    elif target.spread is not Spread.BY_TABLE:
         lane_keys = [target.sql.insert_lane_key(row) for row in rows]
     else:
         lane_keys = [b""] * len(rows)
@@ -174,9 +185,12 @@ def test_one_key_downstream_is_one_lane(connection: Connection, ours: str, their
     ("ours", "theirs", "form", "spread"),
     [
         ("bin", "VARCHAR(20) COLLATE utf8mb4_bin", Form.REPLACE, Spread.BY_PADDED_KEY),
-        ("general", "VARCHAR(20) COLLATE utf8mb4_general_ci", Form.REPLACE, Spread.BY_TABLE),
-        ("general", "VARCHAR(20) COLLATE utf8mb4_bin", Form.REPLACE, Spread.BY_TABLE),
-        ("bin", "VARCHAR(20) COLLATE utf8mb4_general_ci", Form.REWRITE, Spread.BY_TABLE),
+        ("general", "VARCHAR(20) COLLATE utf8mb4_general_ci", Form.REPLACE, Spread.BY_COLLATED_KEY),
+        ("general", "VARCHAR(20) COLLATE utf8mb4_bin", Form.REPLACE, Spread.BY_PADDED_KEY),
+        ("bin", "VARCHAR(20) COLLATE utf8mb4_general_ci", Form.REWRITE, Spread.BY_COLLATED_KEY),
+        ("bin", "VARCHAR(20) COLLATE utf8mb4_czech_ci", Form.REWRITE, Spread.BY_TABLE),
+        ("prefix", "VARCHAR(20) COLLATE utf8mb4_general_ci", Form.REWRITE, Spread.BY_TABLE),
+        ("bin", "VARCHAR(80) CHARACTER SET latin1 COLLATE latin1_swedish_ci", Form.REWRITE, Spread.BY_TABLE),
         ("bytes", "VARBINARY(20)", Form.REPLACE, Spread.BY_KEY),
         ("int", "BIGINT", Form.REPLACE, Spread.BY_KEY),
         ("int", "DECIMAL(20,0)", Form.REPLACE, Spread.BY_KEY),
@@ -191,6 +205,6 @@ def test_and_no_coarser_than_it_must_be(
     made, _, _, length = UPSTREAM[ours]
     info = table(("k", made), handle="rowid", indexes=(index(1, ("k", 0, length)),))
     connection.run(f"CREATE TABLE pairs.t (k {theirs} NOT NULL, UNIQUE KEY u(k))".encode())
-    target = target_of(TableVersion(info, "pairs", "t", 1), 4, read_table(connection, "PAIRS", "T"))
+    target = target_now(connection, info)
     connection.run(b"DROP TABLE pairs.t")
     assert (target.form, target.spread) == (form, spread)

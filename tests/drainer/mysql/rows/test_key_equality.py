@@ -14,7 +14,7 @@ from tests.cases import case
 from tidb_binlog import table_info as ti
 from tidb_binlog.table_info import WHOLE_COLUMN, Column, FieldType, Index, IndexColumn, TableInfo
 
-EXACT, PADDED, LOOSE = Equality
+EXACT, PADDED, COLLATED, LOOSE = Equality
 WHOLE = KeyPart("k")
 
 

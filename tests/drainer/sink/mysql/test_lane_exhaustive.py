@@ -27,9 +27,9 @@ from drainer.mysql.rows.change import COMPLETE, Chunk, Position, TableTarget
 from drainer.sink.mysql.dispatcher import Dispatcher
 from drainer.sink.mysql.progress import Progress
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
-from tests.drainer.support.lane_model import Downstream, table
+from tests.drainer.support.lane_model import Downstream, folding, table
 
-KEYED, UNIQUE, KEYLESS = 1, 2, 3
+KEYED, UNIQUE, KEYLESS, FOLDING = 1, 2, 3, 4
 NOW_TS: Final = 1000
 
 # A transaction: (table id, row event) in order. `+` adds a row, `-` removes one, `>` is an UPDATE.
@@ -79,13 +79,16 @@ def targets(lanes: int) -> dict[int, TableTarget]:
         table(KEYED, keyed=True, pinned=False, lanes=lanes),
         table(UNIQUE, keyed=True, pinned=True, lanes=lanes, unique=True),
         table(KEYLESS, keyed=False, pinned=True, lanes=lanes),
+        folding(FOLDING, lanes),
     ]
     return {target.fold_id: target for target in made}
 
 
 @cache
 def lane_of(table_id: int, key: bytes, lanes: int) -> int:
-    return lane_of_key(table_id, key, lanes) if table_id == KEYED else lane_of_table(table_id, lanes)
+    if table_id in (KEYED, FOLDING):
+        return lane_of_key(table_id, key.lower() if table_id == FOLDING else key, lanes)
+    return lane_of_table(table_id, lanes)
 
 
 # -- the serial history ----------------------------------------------------------------------------
@@ -308,6 +311,13 @@ class Walk:
             assert world.rows[lane] == history(self.given, lanes, lane, position)
             assert world.progress.resolved_ts < first_missing(self.given, lanes, lane, position)
         assert world.stored_ts <= world.progress.resolved_ts
+        folded = [
+            image.partition(b"=")[0].lower()
+            for rows in world.rows.values()
+            for table_id, image, _ in rows
+            if table_id == FOLDING
+        ]
+        assert len(folded) == len(set(folded)), "two rows under one key"
 
 
 def loaded(rows: Contents) -> Downstream:
@@ -343,6 +353,13 @@ BORN_AND_GONE = (
     ((KEYED, "+a=3"), (UNIQUE, "+u=1"), (KEYLESS, "r=2>r=1")),
     ((KEYED, "a=3>b=3"), (UNIQUE, "-u=1"), (UNIQUE, "+u=2"), (KEYED, "+a=4")),
 )
+# Keys that only the downstream takes for one follow each other, beside rows that are spread and pinned.
+EITHER_CASE = (
+    ((FOLDING, "+a=1"), (FOLDING, "+b=1"), (KEYED, "+A=1")),
+    ((FOLDING, "-a=1"), (FOLDING, "+A=2"), (UNIQUE, "+u=1")),
+    ((FOLDING, "A=2>c=3"), (FOLDING, "b=1>a=4"), (KEYED, "A=1>a=1")),
+    ((FOLDING, "a=4>A=5"), (FOLDING, "-c=3"), (FOLDING, "+C=6"), (UNIQUE, "u=1>v=1")),
+)
 SINGLE = (((KEYED, "+a=1"),), ((KEYLESS, "+r=1"),), ((KEYED, "a=1>b=1"),), ((KEYLESS, "-r=1"),))
 LARGE = (
     ((KEYED, "+a=1"), (KEYED, "a=1>b=1"), (KEYLESS, "+r=1")),
@@ -361,6 +378,9 @@ INPUTS = {
     "one in pieces": (Input(MOVES[:2], pieces=frozenset({1})), 1),
     "all in pieces": (Input(LARGE, pieces=frozenset({0, 1})), 1),
     "born and gone": (Input(BORN_AND_GONE), 2),
+    "keys of either case": (Input(EITHER_CASE), 1),
+    "keys of either case, three lanes": (Input(EITHER_CASE, lanes=3), 1),
+    "keys of either case, in pieces": (Input(EITHER_CASE[:3], pieces=frozenset({1, 2})), 1),
     "single rows": (Input(SINGLE), 2),
     "cut inside a lane": (Input(WIDE, cut_rows=2), 1),
 }

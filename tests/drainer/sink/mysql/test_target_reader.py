@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from drainer.mysql.connection import Target
+from drainer.mysql.rows.causality import Spread
 from drainer.mysql.rows.column_match import FULL
 from drainer.sink.mysql.target_reader import TableReader
 from drainer.stream.pull.merged import Merged
@@ -15,9 +16,17 @@ from drainer.txn import INSERT, TableVersion
 from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, run, stored_ts
 from tidb_binlog import binlog
 from tidb_binlog.ddl_job import ActionType
-from tidb_binlog.errors import DownstreamError, Unavailable
+from tidb_binlog.errors import Corruption, DownstreamError, Unavailable
 from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
-from tidb_binlog.table_info import LONG, Index, IndexColumn, TableInfo
+from tidb_binlog.table_info import (
+    FLAG_NOT_NULL,
+    FLAG_PRIMARY,
+    LONG,
+    VARCHAR,
+    Index,
+    IndexColumn,
+    TableInfo,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -53,6 +62,40 @@ def test_a_server_that_is_away_is_no_table_of_the_past(target: Target) -> None:
 KEYED = TableInfo(
     9, "k", WIDE.columns, (Index(1, "PRIMARY", (IndexColumn("a", 0),), unique=True, primary=True),)
 )
+
+
+def test_what_a_collation_takes_for_equal_is_asked_once_and_known_by_its_label(target: Target) -> None:
+    run(
+        target,
+        "CREATE DATABASE d",
+        "CREATE TABLE d.k (a VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY, b INT)",
+        "CREATE TABLE d.n (a VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY, b INT)",
+        "CREATE TABLE d.czech (a VARCHAR(9) COLLATE utf8mb4_czech_ci PRIMARY KEY, b INT)",
+    )
+    text = column(1, "a", VARCHAR, FLAG_NOT_NULL | FLAG_PRIMARY)
+    text = replace(text, type=replace(text.type, charset="utf8mb4", collate="utf8mb4_bin"))
+    index = Index(1, "PRIMARY", (IndexColumn("a", 0),), unique=True, primary=True)
+    reader = TableReader(target, sync_mode=FULL)
+    k, n, czech = (
+        reader.targets([TableVersion(TableInfo(7, name, (text, B), (index,)), "d", name, 1)], 4)[0]
+        for name in ("k", "n", "czech")
+    )
+    assert [one.spread for one in (k, n, czech)] == [
+        Spread.BY_COLLATED_KEY, Spread.BY_COLLATED_KEY, Spread.BY_TABLE
+    ]  # fmt: skip
+    assert k.collations[0] is n.collations[0]
+    assert k.collations[0] is not None
+    label = k.collations[0].label
+    another = TableReader(target, sync_mode=FULL)
+    found = another.collations([label, ""])
+    assert found[0] is not None
+    assert (found[0].label, found[1]) == (label, None)
+    for other in (f"{label}0", "utf8mb4_czech_ci 1"):
+        with pytest.raises(Corruption, match="compares text otherwise") as raised:
+            another.collations([other])
+        assert "stop it gracefully" in raised.value.hint
+    reader.close()
+    another.close()
 
 
 @pytest.mark.parametrize("engine", ["MyISAM", "Aria", "MEMORY"])
