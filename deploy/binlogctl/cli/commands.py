@@ -192,7 +192,10 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "load",
         "copy what the upstream has into a Drainer's downstream, which goes on from there",
         "load:run",
-        flags=("drainer-config", "rate", "replace", "append", "dry-run", "to", "dir"),
+        flags=(
+            *("drainer-config", "rate", "replace", "append", "dry-run", "to", "dir"),
+            *("tables", "node-id", "no-wait", *CONNECTION),
+        ),
         outputs=READABLE,
     ),
     Command(

@@ -70,7 +70,10 @@ on the downstream before its end. Tables that have rows there are refused but wi
 removes them, or -append. Users and grants are not copied. -dry-run says sizes, chunks and time.
 -to archive writes an image into -dir instead (Parquet), from which binlogctl restore, binlog-spark
 image and audit begin; it takes the rules of the Drainer that writes the archive.
+-tables has tables join a Drainer that runs: it copies their rows beside its stream, other tables go
+on. This shows how far it is until they are like all others; the Drainer goes on without it, too.
 binlogctl load -drainer-config drainer.toml -rate 50000
+binlogctl load -pd-urls http://127.0.0.1:2379 -tables 'shop.*'
 binlogctl load -drainer-config archive.toml -to archive -dir /images/monday""",
     "verify": """\
 Compares all tables that the Drainer of -drainer-config writes, at one moment for both sides: it

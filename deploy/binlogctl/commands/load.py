@@ -1,29 +1,38 @@
 """binlogctl load: copies what the upstream has into the downstream, so that a Drainer goes on from there.
 
-Drives  `drainer.points.load` with a Drainer's configuration
+Drives  `drainer.points.load` with a Drainer's configuration; with -tables a Drainer that runs, which loads
+        them itself beside its stream
 Holds   the same command goes on after whatever ended it
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON
-from binlogctl.net import drainer_file
+from binlogctl.commands.ddl import addresses_of
+from binlogctl.net import connection, drainer_file, node_http
 from tidb_binlog import time_text
-from tidb_binlog.errors import ConfigError, FlagError
+from tidb_binlog.errors import ConfigError, Conflict, FlagError, Rejected, Unavailable
 from tidb_binlog.observe import log, show
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from drainer.config.options import DrainerConfig
     from drainer.points.load.reconcile import Mode
+
+    Ask = Callable[..., Awaitable[dict[str, Any]]]
 
 DATABASE: Final = "database"
 ARCHIVE: Final = "archive"
 PROGRAM: Final = "binlogctl"
+ASK_S: Final = 60.0
+LOOK_S: Final = 1.0
 
 
 async def run(call: Call) -> int:
@@ -36,6 +45,8 @@ async def run(call: Call) -> int:
     if given.rate < -1:
         raise FlagError(f"rate is {given.rate}", hint="rows a second, 0: without a limit")
     to_archive = writes_image(call)
+    if given.tables:
+        return await _join(call)
     settings = drainer_file.read(given.drainer_config, "load")
     log.setup("error", stream=sys.stderr)
     if to_archive:
@@ -54,6 +65,86 @@ async def run(call: Call) -> int:
     else:
         print_done(done, PROGRAM, "Start the Drainer: it goes on from there.")
     return DONE
+
+
+async def _join(call: Call) -> int:
+    """Tables join a Drainer that runs. It goes on with them if this ends before. Raises `FlagError`,
+    `Rejected`, `Conflict`, `Unavailable`."""
+    given = call.settings
+    others = {
+        "-to archive": given.to == ARCHIVE,
+        "-append": given.append,
+        "-dry-run": given.dry_run,
+        "-rate": given.rate != -1,
+        "-drainer-config": bool(given.drainer_config),
+    }
+    for flag, is_given in others.items():
+        if is_given:
+            raise FlagError(
+                f"{flag} and -tables are two ways",
+                hint="-tables asks a Drainer that runs, which has its own configuration",
+            )
+    async with connection.registry(given) as registry:
+        addresses = addresses_of(await registry.view(), given.node_id, "load")
+    ((name, address),) = addresses.items()
+
+    async def ask(method: str, path: str, body: str = "") -> dict[str, Any]:
+        answer = await node_http.ask(
+            "the drainer", address, method, path, given.tls, body=body.encode(), deadline_s=ASK_S
+        )
+        if answer.status == 404:
+            raise Rejected(
+                f"the drainer at {address} loads no tables beside its stream",
+                hint="its db-type is not mysql or tidb, it is an older one, or still starting",
+            )
+        if answer.status == 409:
+            raise Conflict(answer.said)
+        if not answer.is_success or answer.document is None:
+            raise answer.refusal(f"the drainer at {address}")
+        return dict(answer.document.get("data") or {})
+
+    path = "/load?replace=1" if given.replace else "/load"
+    job_id = (await ask("PUT", path, given.tables))["job_id"]
+    if given.no_wait:
+        show.print_lines(f"drainer {name} loads them: `binlogctl ddl list -node-id {name}` shows how far")
+        return DONE
+    last = await _until_joined(ask, job_id, quiet=call.output == JSON)
+    if call.output == JSON:
+        show.print_json({"job_id": job_id, "node_id": name, **last})
+        return DONE
+    rows = f": {last['rows']:,} rows in {last['seconds']:.1f} s, at {last['ts']}" if last else ""
+    show.print_lines(f"the tables are replicated by {name} with all others{rows}")
+    for missing in last.get("missing", ()):
+        show.print_warning(f"not there: {missing}")
+    return DONE
+
+
+async def _until_joined(ask: Ask, job_id: int, *, quiet: bool) -> dict[str, Any]:
+    """What the Drainer says of the load once its tables are like all others; nothing where it was started
+    again meanwhile."""
+    terminal = show.TerminalLine() if sys.stderr.isatty() and not quiet else None
+    said = ""
+    try:
+        while True:
+            try:
+                now = await ask("GET", "/load")
+            except (Unavailable, Rejected) as error:  # it is down or starts, and goes on after that
+                line = error.message
+            else:
+                entries = [entry for entry in now["joining"] if entry["job_id"] == job_id]
+                if not entries:
+                    last = dict(now["last"])
+                    return last if last.get("job_id") == job_id else {}
+                line = f"{', '.join(entries[0]['tables'])}: {entries[0]['state']}"
+            if terminal is not None:
+                terminal.show(line)
+            elif line != said and not quiet:
+                show.print_warning(line)
+            said = line
+            await asyncio.sleep(LOOK_S)
+    finally:
+        if terminal is not None:
+            terminal.clear()
 
 
 def writes_image(call: Call) -> bool:

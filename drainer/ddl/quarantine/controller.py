@@ -92,6 +92,7 @@ class QuarantineController:
         self._wake = asyncio.Event()
         self._full = False
         self._load_asked: LoadAsked | None = None
+        self.load_begun = asyncio.Event()
         self.load_says: Callable[[], str] = lambda: ""
         """How far the rows of tables that join are."""
         self.on_change = on_change
@@ -401,6 +402,7 @@ class QuarantineController:
 
         await self._keeper.together(work, lanes_at=at_ts, upto_ts=at_ts)
         queue = self._quarantine.begin_load(entry, queues)
+        self.load_begun.set()
         kept = self._logs[queue.number] = QuarantineLog(self._directory)
         for other in queues:
             kept.absorb(self._logs.pop(other.number))

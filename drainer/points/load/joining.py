@@ -163,7 +163,8 @@ class Joining:
         while True:
             entry = self._quarantine.loading
             if entry is None:
-                await look_later(LOOK_S)
+                self._quarantine.load_begun.clear()
+                await self._quarantine.load_begun.wait()
                 continue
             self._counters = Counters()
             self._counters.say(PREPARING, self._trouble)

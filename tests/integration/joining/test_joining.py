@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from tests.integration.support.joining_scene import COPY, SCHEMA, Program, Scene, scene
+from tests.integration.support.joining_scene import COPY, JOINING, SCHEMA, Program, Scene, scene
+
+PROGRAMS = Path(sys.executable).parent
 
 pytestmark = pytest.mark.integration
 
@@ -114,6 +119,37 @@ async def test_tables_are_loaded_beside_the_stream_and_are_like_all_others_then(
         assert made.connection.rows(b"SELECT COUNT(*) FROM tidb_binlog.load_state") == [(0,)]
         await program.write()
         await program.publisher.flush()
+        await made.is_equal()
+
+
+async def test_the_command_follows_a_load_to_its_end_through_a_kill(open_scene: OpenScene) -> None:
+    async def command(*more: str) -> asyncio.subprocess.Process:
+        words = ("load", "-pd-urls", made.etcd, "-tables", JOINING, *more)
+        return await asyncio.create_subprocess_exec(
+            str(PROGRAMS / "binlogctl"), *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    async with open_scene(3_000) as (made, program):
+        await program.write()
+        await made.until(lambda: made.rows(COPY, "keyed"), "rows of the stream")
+        refused = await command()
+        _, said = await refused.communicate()
+        assert refused.returncode == 4
+        assert b"the downstream has rows already in join_copy.keyed" in said
+        with in_use(made, "plain"):
+            follows = await command("-replace", "-output", "json")
+            await stands_still(made)
+            leaves = await command("-replace", "-no-wait")
+            said, _ = await leaves.communicate()
+            assert leaves.returncode == 0
+            assert b"drainer join loads them" in said
+            made.kill()
+        made.start()
+        said, errors = await follows.communicate()
+        assert follows.returncode == 0, errors
+        done = json.loads(said)
+        assert (done["node_id"], done["tables"]) == ("join", 2)
+        assert not made.joins()
         await made.is_equal()
 
 

@@ -24,6 +24,11 @@ def call(*argv: str) -> Call:
     [
         ((), "needs -drainer-config"),
         (("-drainer-config", "x.toml", "-rate", "-5"), "rate is -5"),
+        (("-tables", "shop.*", "-append"), "-append and -tables are two ways"),
+        (("-tables", "shop.*", "-rate", "5"), "-rate and -tables are two ways"),
+        (("-tables", "shop.*", "-dry-run"), "-dry-run and -tables are two ways"),
+        (("-tables", "shop.*", "-drainer-config", "x.toml"), "-drainer-config and -tables are two ways"),
+        (("-tables", "shop.*", "-to", "archive", "-dir", "x"), "-to archive and -tables are two ways"),
     ],
 )
 async def test_what_makes_no_sense_is_said_before_anything_is_asked(argv: tuple[str, ...], said: str) -> None:
