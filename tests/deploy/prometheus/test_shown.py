@@ -185,6 +185,12 @@ def test_a_reload_that_a_drainer_refused_is_said() -> None:
     assert (trouble.severity, "d.toml: syncer.to" in trouble.text) == (WARNING, True)
 
 
+def test_tables_whose_rows_are_loaded_ask_nobody() -> None:
+    assert troubles(DDL={"waiting": [{"job_id": 4, "loads": True}]}) == []
+    halted = {"job_id": 4, "loads": True, "possible": ["skip"]}
+    assert [one.severity for one in troubles(DDL={"waiting": [halted]})] == [ERROR]
+
+
 def test_a_late_commit_is_told_as_long_as_the_pump_runs() -> None:
     says = {"pump": {"time_s": NOW_S, "late": {"commits": 1, "last_s": NOW_S - 3600}}}
     assert [one.severity for one in of_pump(read(says, PumpDocument), "p")] == [WARNING]

@@ -14,6 +14,7 @@ from drainer.checkpoint.keeper import PURGE_S, CheckpointUpkeep
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.quarantine.controller import KEPT, PASSED
 from drainer.ddl.quarantine.entry import RETRY
+from drainer.ddl.quarantine.load_entry import LoadAsked
 from drainer.ddl.quarantine.release import Release
 from drainer.ddl.rules import APPLY, REWRITE, SKIP
 from drainer.mysql.connection import Target
@@ -86,6 +87,32 @@ async def test_what_was_done_by_hand_is_looked_at_however_often_the_desk_is_woke
     while not calls:
         s.controller._wake.set()
         await asyncio.sleep(0)
+
+
+async def test_nothing_is_released_before_the_rows_of_tables_that_join_are_there(
+    stage: MakeStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is looked at, and at the stream's end."""
+    monkeypatch.setattr("drainer.ddl.quarantine.controller.RETRY_S", 0.02)
+    s = stage()
+    asked = LoadAsked(frozenset({("d", "t")}), lambda connection: None, "test")
+    asking = asyncio.create_task(s.controller.ask_load(asked, 10.0))
+    while not s.controller.wants_load:
+        await asyncio.sleep(0)
+    await s.controller.begin_load(200)
+    entry = await asking
+    s.controller.divert(row(210, T))
+    looks: list[bool] = []
+    s.controller.on_change = lambda: looks.append(True)
+    await s.until(lambda: len(looks) > 3)
+    await s.controller.finish(220)
+    assert s.values("t") == []
+    assert s.controller.loading is entry
+    s.sql("INSERT INTO d.t VALUES (205)", "SHOW DATABASES")
+    await s.controller.loaded([entry.job_id], 205, lambda connection: None)
+    await s.until(lambda: sorted(s.values("t")) == [205, 210])
+    await s.finish(230)
+    assert not s.controller.waits
 
 
 async def test_the_table_waits_and_others_go_on_until_the_downstream_was_changed_by_hand(

@@ -29,7 +29,8 @@ def test_a_quiet_drainer_tells_nothing() -> None:
 def test_a_ddl_and_refused_rows_that_wait_for_a_decision() -> None:
     rows = {**WAITING, "job_id": 9, "query": ""}
     decided = {**WAITING, "job_id": 8, "decision": "skip"}
-    found = list(conditions({"DDL": {"waiting": [WAITING, rows, decided]}}))
+    joins = {**WAITING, "job_id": 10, "query": "", "loads": True}  # nobody is asked
+    found = list(conditions({"DDL": {"waiting": [WAITING, rows, decided, joins]}}))
     assert [(one.type, one.subject) for one in found] == [("ddl_waits", "7"), ("rows_wait", "9")]
     assert found[0].message == "a DDL waits for a decision, and d.t, d.u with it: Duplicate column"
     assert found[0].details["query"] == "ALTER TABLE t ADD x"
