@@ -96,7 +96,6 @@ class Kills:
     [
         (b"REPLACE INTO " + BASIS, 1, 8),
         (b"DELETE FROM " + BASIS, 1, 2),
-        (b"UPDATE " + BASIS, 1, 1),
         (b"CREATE TABLE IF NOT EXISTS " + BASIS, 1, 1),
         (b"", 41, 3),
     ],

@@ -216,7 +216,7 @@ def test_the_first_hour(kept: Kept, tmp_path: Path) -> None:
     finally:
         connection.close()
     put(kept.own(pause).split()[-1])
-    held = run(ctl, *shlex.split(kept.own(again))[1:], codes=(12,))
+    held = run(ctl, *shlex.split(kept.own(again))[1:], codes=(11,))
     assert "binlogctl resume" in held
     put(kept.own(resume).split()[-1])
 

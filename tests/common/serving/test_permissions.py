@@ -51,6 +51,8 @@ ROUTES = {
     ("GET", "/ddl-rule"): READ,
     ("GET", "/ddl/{job_id}"): READ,
     ("PUT", "/ddl/{job_id}/{decision}"): ADMIN,
+    ("GET", "/load"): READ,
+    ("PUT", "/load"): ADMIN,
     ("PUT", "/state/{node_id}/{action}"): ADMIN,
     ("PUT", "/transactions/{start_ts}/{end}"): ADMIN,
     ("POST", "/debug/gc/trigger"): ADMIN,

@@ -142,6 +142,7 @@ async def test_status_shows_where_a_reader_is_and_how_far_behind(etcd_clean: str
     assert found["reader"] is True
     await reader.close()
     stopped = await ctl("status", "-pd-urls", etcd_clean)
-    assert "reader cache is paused: pumps keep what it has not read" in stopped.out
-    assert "`binlogctl forget cache`" in stopped.out
+    line = next(line for line in stopped.out.splitlines() if "cache" in line)
+    assert "paused" in line
+    assert "reader cache" not in stopped.out, "it ended in order: that is no error"
     await registry.close()
