@@ -72,6 +72,7 @@ class Ports:
         self.lives = itertools.count(1)
         self.removed: Callable[[str, bytes], None] = lambda host, data: None
         self.filed: Callable[[str, index.Index], None] = lambda host, filed: None
+        self.syncing: Callable[[str], None] = lambda host: None
         self.advanced: Callable[[RecentCommits, Ts], None] = lambda recent, watermark: None
         self.indexes: dict[str, index.Index] = {}  # of each host, as its process opened it last
 
@@ -113,6 +114,7 @@ class _Calls:
 
     def _sync(self, name: str, descriptor: int) -> None:
         life = LIFE.get()
+        PORTS.syncing(life.host)
         PORTS.pause(life.host, _SYNC_S)
         getattr(life.disk or os, name)(descriptor)
 

@@ -28,9 +28,9 @@ from tests.crash.faults.disk import FREE
 from tests.sim import retention
 from tests.sim.downstream import Downstream
 from tests.sim.etcd import HOST, EtcdStore
-from tests.sim.life import LIFE, Life
+from tests.sim.life import LIFE, WORLD, Life
 from tests.sim.network import Network, SimHttp
-from tests.sim.node import FLOOR, DrainerNode, Node, PumpNode, die
+from tests.sim.node import FLOOR, DrainerNode, Node, PumpNode, die, in_life
 from tests.sim.ports import PORTS
 from tests.sim.retention import Purges
 from tests.sim.scheduling import SimLoop
@@ -76,6 +76,7 @@ class World:
         self.purging = self.rng.random() < 0.5
         self.commits: dict[Ts, Ts] = {}  # by start_ts, of what the upstream says is committed
         self._strikes: set[str] = set()  # Pumps that die at a write to their index, see `_filed`
+        self._cuts: set[str] = set()  # hosts whose power goes while their disk writes
         self._commit_tss: set[Ts] = set()
         self._gone: dict[Ts, str] = {}  # prewrites that were purged undecided, and by whom
         self.downstream: Downstream | None = None
@@ -119,6 +120,7 @@ class World:
         """Raises `Broken`."""
         PORTS.enter(self.loop, self.network, self.store, self.downstream)
         PORTS.removed, PORTS.filed, PORTS.advanced = self._removed, self._filed, self._advanced
+        PORTS.syncing = self._syncing
         logged = _Logged(self._noted)
         gc.collect()
         gc.disable()  # when it comes is a matter of addresses, and it ends generators
@@ -267,8 +269,15 @@ class World:
 
     async def _purged(self) -> None:
         """What every reader has done goes: the newest file of each Pump is left."""
-        end_s = self.loop.time() + self.converges_s
+        began_s, end_s = self.loop.time(), self.loop.time() + self.converges_s
+        restarts = False
         while any(len(pump.log_files) > 1 for pump in self._up() if self.purging):
+            if not restarts and self.loop.time() > (began_s + end_s) / 2:
+                restarts = True  # one that has seen the upstream's clock jump believes no age until then
+                for pump in self._up():
+                    if len(pump.log_files) > 1:
+                        await self._stopped(pump)
+                await self._start_all()
             if self.loop.time() > end_s:
                 left = {pump.name: pump.log_files for pump in self._up()}
                 self.breaks(f"what every reader has done is not purged: {left}")
@@ -281,7 +290,7 @@ class World:
         return (
             *(self._kill_pump, self._stop_pump, self._close, self._join),
             *(self._cut, self._reset, self._compact, self._slow_disk, self._fail_disk, self._fill_disk),
-            *(self._slow_etcd, self._rot, self._rot_index, self._kill_at_index),
+            *(self._slow_etcd, self._rot, self._rot_index, self._kill_at_index, self._cut_at_sync),
         )
 
     async def _fault(self) -> None:
@@ -404,7 +413,21 @@ class World:
             if above and above[-1][1]:
                 self._strikes.remove(host)
                 self.counts["kill pump at its index"] += 1
-                self.loop.create_task(self._checked(pump.kill(power=self.rng.random() < 0.2)))
+                kill = self._checked(pump.kill(power=self.rng.random() < 0.2))
+                self.loop.create_task(kill, context=in_life(WORLD))
+
+    def _cut_at_sync(self) -> None:
+        self._cuts.add(self.rng.choice(self._with_disks()).name)
+
+    def _syncing(self, host: str) -> None:
+        """A host has written, and asks its disk for it: some lose their power before that is done."""
+        if host not in self._cuts:
+            return
+        self._cuts.remove(host)
+        node = next(node for node in self._with_disks() if node.name == host)
+        if node.is_up:
+            self.counts["power cut at a sync"] += 1
+            self.loop.create_task(self._checked(node.kill(power=True)), context=in_life(WORLD))
 
     def _fill_disk(self) -> None:
         """To below what prewrites need, or to the last byte."""
@@ -497,6 +520,7 @@ class World:
         PORTS.slow.clear()
         self.network.slow_hosts.clear()
         self._strikes.clear()
+        self._cuts.clear()
         for node in self._with_disks():
             node.disk.fails.clear()
             await self._restore(node)

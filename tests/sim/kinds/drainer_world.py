@@ -194,7 +194,7 @@ class DrainerWorld(World):
             *(self._kill_pump, self._stop_pump, self._join, self._compact),
             *(self._slow_disk, self._fail_disk, self._fill_disk, self._rot, self._rot_index),
             *(self._slow_etcd, self._cut, self._reset, self._kill_drainer, self._stop_drainer),
-            *(self._reset_downstream, self._slow_downstream, self._lose_upstream),
+            *(self._reset_downstream, self._slow_downstream, self._lose_upstream, self._cut_at_sync),
         )
 
     def _hosts(self) -> list[str]:

@@ -32,6 +32,8 @@ from tidb_binlog.errors import BinlogError
 from tidb_binlog.tso import Ts
 
 TABLES: Final = ("shop.orders", "shop.items")
+_PROMPT_TIMES: Final = 5
+_PROMPT_S: Final = 0.25
 
 
 class End(enum.Enum):
@@ -153,12 +155,12 @@ class ReadersWorld(World):
             await self._transaction(publisher)
             await asyncio.sleep(self.rng.expovariate(5.0))
 
-    async def _transaction(self, publisher: Publisher) -> None:
+    async def _transaction(self, publisher: Publisher, *, hurries: bool = False) -> None:
         number = next(self._numbers)
         note = chr(ord("a") + number % 26) * self.rng.choice(self._sizes)
         self.txns[number] = record = Txn(number, self.loop.time(), note=note)
         table = TABLES[number % len(TABLES)]
-        gives_up = self.rng.random() < self._gives_up
+        gives_up = not hurries and self.rng.random() < self._gives_up
         short_s = LEASE_TTL_S if self.healed_s else 0.5  # others may end it meanwhile
         ttl_s = self.rng.choice((short_s, LEASE_TTL_S))
         try:
@@ -167,7 +169,7 @@ class ReadersWorld(World):
                 if self.rng.random() < 0.5:  # a Pump has it open until it is committed or rolled back
                     await asyncio.sleep(self.rng.choice((0.0, 0.5)))
                     await txn.prewrite()
-                await asyncio.sleep(self.rng.choice((0.0, 0.01, 0.5, 5.0)))
+                await asyncio.sleep(0.0 if hurries else self.rng.choice((0.0, 0.01, 0.5, 5.0)))
                 if gives_up:
                     raise _GivesUp
         except _GivesUp:
@@ -326,7 +328,26 @@ class ReadersWorld(World):
         one, other = self.readers[0], self.readers[-1]
         if any(other.has[ts] not in ([], numbers) for ts, numbers in one.has.items() if numbers):
             self.breaks("two readers have different histories")
+        await self._prompt()
         await self._purged()
+
+    async def _prompt(self) -> None:
+        """Nothing is wrong, and nothing else is written: a commit is with its readers as soon as it is stored,
+        and not once somebody looks."""
+        life, waits = new_life("prompt"), []
+        self.network.slow_share = 0.0
+        publisher = await self.loop.create_task(pumpclient.open_publisher(ETCD), context=in_life(life))
+        for _ in range(_PROMPT_TIMES):
+            await asyncio.sleep(self.rng.uniform(1.0, 2.0))
+            await self.loop.create_task(self._transaction(publisher, hurries=True), context=in_life(life))
+            commit_ts, came_s = self.committed[-1], self.loop.time()
+            while not all(commit_ts in reader.has for reader in self.readers):
+                await asyncio.sleep(0.005)
+            waits.append(self.loop.time() - came_s)
+        self.trace("prompt", [round(wait, 3) for wait in waits])
+        if (middle := sorted(waits)[_PROMPT_TIMES // 2]) > _PROMPT_S:
+            self.breaks(f"a commit is {middle:.3f} s on its way to the readers")
+        await die(life)
 
 
 class _GivesUp(Exception):
