@@ -328,7 +328,8 @@ class ReadersWorld(World):
         one, other = self.readers[0], self.readers[-1]
         if any(other.has[ts] not in ([], numbers) for ts, numbers in one.has.items() if numbers):
             self.breaks("two readers have different histories")
-        await self._prompt()
+        if self.upstream == "standalone":
+            await self._prompt()
         await self._purged()
 
     async def _prompt(self) -> None:
