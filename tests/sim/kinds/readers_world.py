@@ -333,8 +333,8 @@ class ReadersWorld(World):
         await self._purged()
 
     async def _prompt(self) -> None:
-        """Nothing is wrong, and nothing else is written: a commit is with its readers as soon as it is stored,
-        and not once somebody looks."""
+        """Nothing is wrong, and nothing else is written: a commit is with its readers as soon as it is
+        stored, and not once somebody looks."""
         life, waits = new_life("prompt"), []
         self.network.slow_share = 0.0
         publisher = await self.loop.create_task(pumpclient.open_publisher(ETCD), context=in_life(life))
