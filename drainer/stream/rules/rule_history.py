@@ -156,6 +156,8 @@ def _once(by_text: dict[str, Rules], text: str, make: Callable[[str], Rules]) ->
 
 change_logger = log.get("drainer.rule_change")
 
+NAMES_MAX: Final = 20
+"""Shown in one line of the log."""
 ASKED_WAIT_S: Final = 30.0
 """How long a reload waits for a drained point between two transactions."""
 
@@ -276,6 +278,22 @@ class RuleChange:
 
     def take(self, history: RuleHistory) -> None:
         """They are stored, and nothing is under way: in force from here."""
-        self._history, self._is_stored = history, True
-        if self._ruled is not None:
-            self._ruled.take_rules(history.last)
+        before, self._history, self._is_stored = self._history, history, True
+        if self._ruled is None:
+            return
+        if before is not None:
+            _warn_of_missing(before.last, history.last, self._ruled.names())
+        self._ruled.take_rules(history.last)
+
+
+def _warn_of_missing(before: Rules, rules: Rules, names: Iterable[tuple[str, str]]) -> None:
+    """Tables that replicate from here on lack downstream what they had until now."""
+    added = [".".join(name) for name in names if rules.allows(*name) and not before.allows(*name)]
+    if added:
+        shown = sorted(added)[:NAMES_MAX]
+        change_logger.warning(
+            "tables replicate from now on: rows that they have upstream already are not downstream",
+            tables=shown,
+            more=len(added) - len(shown),
+            hint=f"`binlogctl load -tables '{','.join(shown)}'` brings them into a database",
+        )

@@ -143,6 +143,28 @@ def test_a_start_says_that_a_function_is_another_one_and_takes_it_as_a_change(
         assert ("`row-rule` 1: python is another one" in caplog.text) is edited
 
 
+def test_a_wider_filter_says_which_rows_are_missing_and_what_brings_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stream:
+        def replay(self, history: RuleHistory) -> None: ...
+        def take_rules(self, rules: Rules) -> None: ...
+        def names(self) -> list[tuple[str, str]]:
+            return [("d", f"t{number:02}") for number in range(25)] + [("e", "u"), ("tidb_binlog", "lanes")]
+
+    narrow, wide = configured(replicate_do_db=("e",)), configured(replicate_do_db=("e", "d"))
+    change = RuleChange(Stream(), wide, StoredBasis(RuleHistory.since(0, narrow).to_json()))  # type: ignore[arg-type]
+    change.take(change.following(1000, 1000))
+    (record,) = (record for record in caplog.records if "are not downstream" in record.getMessage())
+    fields = record.fields  # type: ignore[attr-defined]
+    assert (fields["tables"], fields["more"]) == ([f"d.t{number:02}" for number in range(20)], 5)
+    assert "binlogctl load -tables 'd.t00,d.t01," in fields["hint"]
+    change = RuleChange(Stream(), narrow, StoredBasis(RuleHistory.since(0, wide).to_json()))  # type: ignore[arg-type]
+    caplog.clear()
+    change.take(change.following(1000, 1000))
+    assert "are not downstream" not in caplog.text
+
+
 BEFORE = DrainerConfig()
 AFTER = replace(BEFORE, sync_ddl=not BEFORE.sync_ddl)
 
