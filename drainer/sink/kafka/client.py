@@ -186,7 +186,7 @@ class Client:
         self._on_trouble = on_trouble
         self._answers: list[Answered] = []
         self._last_trouble: KafkaError | None = None
-        self._ends = self._refused = False
+        self._ends = False
         self._tells_facts: bool | None = None  # None until brokers were asked how a topic is configured
         self._producer = _configured(
             lambda: Producer(producer_config(settings) | {"error_cb": self._on_error})
@@ -205,7 +205,11 @@ class Client:
         headers: Headers,
         number: int,
     ) -> None:
-        """Put it behind what was sent before. Raises `BufferError` when the client's queue is full."""
+        """Put it behind what was sent before. Raises `BufferError` when the client's queue is full.
+
+        Nobody answers for a message that a producer after a fatal error does not take: what the error was, or
+        which message was refused, is told on the client's own thread, and may be still to come.
+        """
         try:
             self._producer.produce(
                 topic,
@@ -216,7 +220,7 @@ class Client:
                 headers=headers or None,
             )
         except KafkaException as error:
-            if not self._refused:  # what was refused is answered, or will be
+            if error.args[0].code() != KafkaError._FATAL:
                 raise error_of(error.args[0], f"topic {topic}") from None
 
     def _delivered(self, number: int, error: KafkaError | None, message: Any) -> None:
@@ -238,7 +242,6 @@ class Client:
                 self._producer.poll(SERVE_S)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._GAPLESS_GUARANTEE:
-                    self._refused = True
                     continue  # the answer to the message that was refused says why
                 # Nothing more comes from this producer.
                 self._on_trouble(error.args[0].str(), error_of(error.args[0], "Kafka"))

@@ -56,12 +56,16 @@ def test_a_name_is_one_sessions_until_it_ends(target: Target) -> None:
 def test_a_statement_that_runs_is_waited_for_and_an_idle_session_ended(target: Target) -> None:
     older, newer, third = (connect(target) for _ in range(3))
     session_lock.claim(older, NAME)
-    running = threading.Thread(target=older.rows, args=(b"SELECT SLEEP(1.5)",))
+    session_lock.claim(third, "the statement ends")
+    running = threading.Thread(
+        target=session_lock.claim, args=(older, "the statement ends"), kwargs={"wait_s": 600}
+    )
     running.start()
-    while not newer.rows(b"SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT SLEEP%'"):
+    while not newer.rows(b"SELECT ID FROM information_schema.PROCESSLIST WHERE STATE='User lock'"):
         pass
     with pytest.raises(Unavailable, match="still runs"):
         session_lock.succeed(newer, NAME)
+    third.run(b"DO RELEASE_ALL_LOCKS()")
     running.join()
     session_lock.succeed(newer, NAME)
     assert not is_alive(older)

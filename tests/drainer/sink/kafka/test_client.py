@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,41 @@ def test_what_follows_a_refused_message_is_not_sent() -> None:
     assert stored[0] == b"0"
     assert b"1" not in stored
     assert len(stored) <= 1 + IN_FLIGHT
+
+
+def test_a_refusal_is_told_by_the_answer_though_the_producer_has_ended_before() -> None:
+    """librdkafka takes nothing from the moment of a refusal on; another thread reads the answers."""
+    kafka = MockKafka()
+    kafka.create(TOPIC)
+    answers: list[Answered] = []
+    goes_on = threading.Event()
+
+    def slow(batch: Sequence[Answered]) -> None:
+        answers.extend(batch)
+        assert goes_on.wait(60)
+
+    client = Client(ClientSettings(kafka.servers, batch_messages=1), slow, lambda text, error: None)
+
+    def has_ended() -> bool:
+        try:
+            client._producer.produce(TOPIC, b"probe", partition=0)
+        except KafkaException as error:
+            return error.args[0].code() == KafkaError._FATAL
+        return False
+
+    try:
+        client.send(TOPIC, 0, None, b"0", [], 0)
+        assert answer_of(answers, 0).error is None
+        kafka.refuse(PRODUCE, MSG_SIZE_TOO_LARGE)
+        client.send(TOPIC, 0, None, b"1", [], 1)
+        until_here(has_ended, "the producer's end")
+        client.send(TOPIC, 0, None, b"2", [], 2)
+        goes_on.set()
+        assert "the broker takes no message of this size" in str(answer_of(answers, 1).error)
+    finally:
+        goes_on.set()
+        client.close(wait_s=0.0)
+        kafka.close()
 
 
 def test_a_large_transaction_has_as_long_as_brokers_allow() -> None:
