@@ -1,0 +1,190 @@
+"""Death of a drainer while tables join it, at commands that it sends downstream.
+
+    python -m tests.crash.joining_kills [--runs N] [--seed S]
+    python -m tests.crash.joining_kills --every N
+
+A program writes all the while, and alters a table that joins. The drainer is killed with -9 right before or
+after a command, and started again; once nothing joins any more, the downstream has to be equal. `--runs`: one
+to three drawn deaths each, of the successors too. `--every`: one death in each run, at every N-th command,
+until a run gets through.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from binlog_playground.cluster import etcd_server
+from binlog_playground.cluster.mariadb import MariaDbServer
+from tests.crash.faults.statement_proxy import StatementProxy
+from tests.integration.support.joining_scene import DEADLINE_S, JOINING, Program, Scene, scene
+from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.net.port import free_ports
+
+ROWS: Final = 300
+DRAWN_MAX: Final = 160
+"""Commands of a start and a load of these tables are some more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """At the `number`-th command of a life, `passes`: right after it."""
+
+    number: int
+    passes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One run. `alters`: the program adds a column once so many commands were sent, 0: it does not."""
+
+    deaths: Sequence[Death]
+    alters: int = 0
+    seed: int = 1
+
+
+def drawn(seed: int) -> Story:
+    draw = random.Random(seed)
+    deaths = [Death(draw.randint(1, DRAWN_MAX), draw.random() < 0.5) for _ in range(draw.randint(1, 3))]
+    return Story(deaths, draw.choice((0, draw.randint(1, DRAWN_MAX))), seed)
+
+
+class Kills:
+    """One run after the other. `seen` counts commands at which it died, by first word."""
+
+    def __init__(self, etcd: str, mariadb: MariaDbServer, free_port: Callable[[], int]) -> None:
+        self._etcd, self._mariadb, self._free_port = etcd, mariadb, free_port
+        self.seen: Counter[str] = Counter()
+
+    async def run(self, story: Story, directory: Path) -> int:
+        """How often it died."""
+        proxy = StatementProxy(self._mariadb.host, self._mariadb.port)
+        before = self.seen.total()
+        opened = scene(
+            self._etcd,
+            self._mariadb,
+            self._free_port,
+            directory,
+            rows=ROWS,
+            seed=story.seed,
+            port=proxy.port,
+        )
+        try:
+            async with opened as (world, program):
+                async with _writing(program, proxy, story.alters):
+                    for death in story.deaths:
+                        await self._die(world, proxy, death)
+                    await _join(world, threading.Event())
+                await world.is_equal()
+                return self.seen.total() - before
+        finally:
+            proxy.close()
+
+    async def _die(self, world: Scene, proxy: StatementProxy, death: Death) -> None:
+        """The drainer dies, unless nothing joins any more before that, and there is another one."""
+        assert world.drainer is not None
+        killed, pid = threading.Event(), world.drainer.pid
+
+        def kill() -> None:
+            os.kill(pid, signal.SIGKILL)
+            killed.set()
+
+        proxy.arm(death.number, passes=death.passes, on_strike=kill)
+        await _join(world, killed)
+        at = proxy.at.decode(errors="replace")
+        proxy.arm(0)  # after that it is killed, or is not
+        if killed.is_set():
+            self.seen[at.split(" ")[0] or "(no text)"] += 1
+            await asyncio.to_thread(world.drainer.wait)
+            world.start()
+
+
+async def _join(world: Scene, killed: threading.Event) -> None:
+    """Until the tables have joined, or it is killed."""
+    end_s, asked, said = time.monotonic() + DEADLINE_S, False, ""
+    while not killed.is_set():
+        with contextlib.suppress(OSError, ValueError):
+            if not asked:
+                code, answer = await asyncio.to_thread(world.ask, "/load?replace=1", "PUT", JOINING)
+                asked, said = code == 200, str(answer)
+            elif not (joins := await asyncio.to_thread(world.joins)):
+                return
+            else:
+                said = str(joins)
+        assert time.monotonic() < end_s, said
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def _writing(program: Program, proxy: StatementProxy, alters: int) -> AsyncIterator[None]:
+    ends = False
+
+    async def write() -> None:
+        left = alters
+        while not ends:
+            await program.write()
+            if left and proxy.commands >= left:
+                await program.add_column()
+                left = 0
+
+    task = asyncio.create_task(write())
+    try:
+        yield
+    finally:
+        ends = True
+        await task
+        await program.publisher.flush()
+
+
+async def _main(chosen: argparse.Namespace, directory: Path) -> None:
+    server, began_s = MariaDbServer(), time.monotonic()
+    server.start(directory / "db")
+    deaths = 0
+    try:
+        for number in range(chosen.runs) if not chosen.every else range(10**6):
+            seed = chosen.seed + number
+            place = Death(1 + number * chosen.every, number % 2 == 1)
+            story = Story([place], seed=seed) if chosen.every else drawn(seed)
+            run = directory / str(number)
+            run.mkdir()
+            etcd = etcd_server.EtcdServer.start(run / "etcd")
+            kills = Kills(etcd.endpoint, server, lambda: free_ports(1)[0])
+            try:
+                died = await kills.run(story, run)
+            except BaseException:
+                print(f"{story}: {dict(kills.seen)}", file=sys.stderr)
+                raise
+            finally:
+                etcd.stop()
+            deaths += died
+            print(f"{story.deaths}, alters {story.alters}, seed {seed}: {dict(kills.seen)}", flush=True)
+            if chosen.every and not died:
+                break
+        print(f"{deaths} deaths, each with equal contents, {time.monotonic() - began_s:.0f} s")
+    finally:
+        server.stop()
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="tests.crash.joining_kills", allow_abbrev=False)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=int, default=0)
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(_main(parser.parse_args(arguments), Path(directory)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
