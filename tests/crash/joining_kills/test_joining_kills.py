@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from tests.crash.joining_kills import Kills, drawn
+from tests.crash.joining_kills.runs import Kills, drawn
 
 pytestmark = pytest.mark.integration
 
