@@ -19,12 +19,23 @@ from tools.site import links
 
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in (*PAGES, "README.md")}
 NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+GROUP_ENTRIES_MAX = 8
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
     named = Counter(f"docs/{name}" for name in re.findall(r"^ +- (?:[^\n:]+: )?(\S+\.md)$", NAVIGATION, re.M))
     assert sorted(named) == PAGES
     assert set(named.values()) == {1}
+
+
+def test_a_group_of_the_navigation_has_eight_entries_at_most() -> None:
+    groups: Counter[str] = Counter()
+    above: dict[int, str] = {}
+    for indent, name in re.findall(r"^( +)- ([^\n:]+):", NAVIGATION, re.M):
+        above[len(indent)] = name
+        groups[above.get(len(indent) - 4, "the navigation itself")] += 1
+    assert set(groups) > {"Run", "API"}
+    assert {name: entries for name, entries in groups.items() if entries > GROUP_ENTRIES_MAX} == {}
 
 
 def test_links_of_a_page_lead_somewhere() -> None:

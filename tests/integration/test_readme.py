@@ -46,21 +46,15 @@ pytestmark = pytest.mark.integration
 
 def test_every_command_is_known_here() -> None:
     """A new command needs a test below, or where the comment says."""
-    assert (
-        README.commands()
-        == [
-            "make demo",
-            "make demo-spark",  # tests/spark/test_demo_of_spark.py
-            "make test",
-            'make demo ARGS="--keep --seconds 5"',
-            ".venv/bin/binlogctl status",
-            ".venv/bin/binlogctl tail -from oldest -limit 10",
-            ".venv/bin/pump --config deploy/pump.toml --addr 127.0.0.1:8250",
-            ".venv/bin/drainer --config deploy/drainer.toml",
-            ".venv/bin/binlogctl doctor -drainer-config deploy/drainer.toml",
-            *SPARK.commands()[:3],
-        ]
-    )
+    assert README.commands() == [
+        'make demo ARGS="--keep --seconds 5"',
+        ".venv/bin/binlogctl status",
+        ".venv/bin/binlogctl tail -from oldest -limit 10",
+        ".venv/bin/pump --config deploy/pump.toml --addr 127.0.0.1:8250",
+        ".venv/bin/drainer --config deploy/drainer.toml",
+        ".venv/bin/binlogctl doctor -drainer-config deploy/drainer.toml",
+        *SPARK.commands()[:3],
+    ]
     assert QUICK_START.commands() == [
         'make demo ARGS="--keep --seconds 5"',
         f".venv/bin/binlogctl status{PD}",
@@ -102,7 +96,7 @@ def test_every_command_is_known_here() -> None:
     assert RECORDINGS.commands() == [".venv/bin/python -m tests.rig --replay tests/golden/corpus/basic"]
     counts = {page.path: (len(page.blocks("python")), len(page.blocks("sql"))) for page in PROGRAM_PAGES}
     assert counts == {
-        "README.md": (2, 0),
+        "README.md": (4, 0),
         "docs/quick-start.md": (2, 1),
         "docs/publish.md": (3, 0),
         "docs/recordings.md": (1, 0),
@@ -185,6 +179,8 @@ def test_the_first_hour(kept: Kept, tmp_path: Path) -> None:
     listed = run(ctl, *shlex.split(kept.own(oldest))[1:]).splitlines()
     (example,) = [block for block in QUICK_START.blocks("text") if "customer 0" in block]
     assert listed[4:6] == example.splitlines()
+    (example,) = README.blocks("text")
+    assert listed[-6:] == example.splitlines()
     assert len([line for line in listed if "  ddl  " not in line]) == 10
     tail = subprocess.Popen(
         [ctl, *shlex.split(kept.own(live))[1:], "-from", "oldest"], stdout=subprocess.PIPE, text=True
@@ -379,19 +375,23 @@ def test_python_programs_reach_the_downstream(nodes: Nodes, mariadb: MariaDbServ
 
 
 def test_the_readmes_programs(nodes: Nodes, mariadb: MariaDbServer) -> None:
-    """The embedder's door, then the developer's, which reads what the first one wrote."""
-    read, publish = README.blocks("python")
+    """The embedder's door, then the developer's, which reads what the first one wrote; both in both forms."""
+    read, read_by_asyncio, publish, publish_by_asyncio = README.blocks("python")
+    seen = "books.title insert {'id': 1, 'title': 'Ink'}"
     endpoint = nodes.etcd.removeprefix("http://")
     connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
     try:
         for script, shown in (
             (publish, "committed at"),
-            (read, "books.title insert {'id': 1, 'title': 'Ink'}"),
+            (publish_by_asyncio, "committed at"),
+            (read, seen),
+            (read_by_asyncio, seen),
         ):
             script = script.replace("127.0.0.1:2379", endpoint)
             assert shown in run(sys.executable, "-c", script, PYTHONPATH=str(ROOT))
         end = time.monotonic() + DEADLINE_S
-        while arrived(connection, b"SELECT * FROM books.title") != [(1, "Ink")]:
+        rows = [(1, "Ink"), (2, "Paper")]
+        while arrived(connection, b"SELECT * FROM books.title ORDER BY id") != rows:
             assert time.monotonic() < end
             time.sleep(0.1)
     finally:
