@@ -95,6 +95,7 @@ class Process:
         listener.check_free(settings)
         server = await listener.listen(settings, [notify_service(self._notify)], self._routes)
         ends.push_async_callback(server.stop, 1.0)
+        process.task("history", self._page.watch(settings.relay_log_dir or settings.data_dir))
         server.take_reloads(reload)
         upstream = await self._reach_upstream()
         ends.push_async_callback(upstream.close)

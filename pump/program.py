@@ -130,6 +130,7 @@ async def start(
         node_id = ""
     routes, page = first_routes(opened, starting, clock, recorder)
     opened.listener = await listener.listen(settings, services_before_start(starting), routes)
+    process.task("history", page.watch(settings.data_dir))
     opened.upstream = upstream = await starting.wait_for(
         lambda: choice.connect(choice.check_kind(settings.upstream), settings.endpoints, tls=tls)
     )

@@ -106,6 +106,10 @@ def test_life_of_a_process(
         until_served(f"http://127.0.0.1:{status_port}/status", process)
         with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/metrics") as reply:
             assert b"binlog_drainer_checkpoint_tso" in reply.read()
+        page = b""
+        while b"Disk free" not in page:  # it asks the file system on a thread
+            with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/") as reply:
+                page = reply.read()
         other = tmp_path / "other"
         other.mkdir()
         code, line = ended(command(other, etcd_clean, free_port(), downstream(mariadb)))

@@ -13,13 +13,14 @@ from typing import Final
 
 from tidb_binlog import version
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS, ClusterView
-from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe.recent_events import Event
-from tidb_binlog.page import drainer_sections, nodes, pump_sections, refresh, way
+from tidb_binlog.page import curves, drainer_sections, nodes, pump_sections, refresh, way
 from tidb_binlog.page.markup import Markup, element, join, place, table, wall
 from tidb_binlog.page.template import STYLE, page, security_policy
 from tidb_binlog.status.drainer import DrainerDocument
 from tidb_binlog.status.drainer_conditions import of_drainer
+from tidb_binlog.status.history import History
 from tidb_binlog.status.pump import PumpDocument
 from tidb_binlog.status.pump_conditions import of_pump
 from tidb_binlog.status.troubles import ERROR, Trouble
@@ -28,6 +29,7 @@ from tidb_binlog.tso import Ts
 _STYLE: Final = (
     STYLE
     + way.STYLE
+    + curves.STYLE
     + """
 .verdict ul{margin:8px 0 0;padding-left:20px;font-size:14px;font-weight:400}
 .verdict code{color:#fff;font-size:inherit}
@@ -64,7 +66,7 @@ _NAMES: Final = {PUMPS: "pump", DRAINERS: "drainer"}
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What there is to show. `document` None: the node starts, and waits for `reason`. `view` None: the
-    registry cannot be read, and `why_no_view`. `time_s`: of this host."""
+    registry cannot be read, and `why_no_view`. `time_s`: of this host. `past`: its last hour."""
 
     kind: str
     document: PumpDocument | DrainerDocument | None
@@ -73,6 +75,7 @@ class Shown:
     why_no_view: str
     events: Sequence[Event]
     time_s: float
+    past: History = field(default_factory=History)
 
     @property
     def node_id(self) -> str:
@@ -116,6 +119,8 @@ def _parts(shown: Shown, name: str) -> Iterator[str]:
     yield element("header", element("h1", name), element("div", _about(shown), class_="soft"), id="about")
     yield _verdict(shown, name)
     document = shown.document
+    if not shown.past.is_empty:
+        yield _section("hour", "Last hour", curves.section(shown.past, shown.kind))
     cluster = nodes.section(
         shown.view, shown.why_no_view, shown.kind, shown.node_id, shown.now_ts, shown.time_s
     )

@@ -1,6 +1,7 @@
 """Status page: `GET /` of a node, from its first moment on.
 
 Drives  `tidb_binlog.page.status_page`
+Keeps   the last hour of this node, for the page (`watch`)
 In      what /status shows once the node is up, the registry, the recorder of events
 Holds   the registry is asked once a second at most, however many browsers look, and for REGISTRY_S at most: a
         page without it has the node's own facts
@@ -10,22 +11,26 @@ Never   shows what /status hides, nor changes anything: it answers GET and HEAD 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Final
 
-from tidb_binlog.clock import Clock
+from tidb_binlog.clock import Clock, look_later
 from tidb_binlog.cluster.registry import ClusterView, Registry
 from tidb_binlog.door.http.routes import HTML_TYPE, Response, Routes
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.net.abandonable_thread import in_abandonable_thread
 from tidb_binlog.observe.recent_events import Recorder
 from tidb_binlog.page.status_page import HEADERS, Shown, html
 from tidb_binlog.serving import health
 from tidb_binlog.serving.starting import Starting
+from tidb_binlog.status import history
 from tidb_binlog.status.drainer import DrainerDocument
 from tidb_binlog.status.pump import PumpDocument
 
 REGISTRY_S: Final = 2.0
 FRESH_S: Final = 1.0
+DISK_S: Final = 2.0
 
 Document = Callable[[], PumpDocument | DrainerDocument | None]
 """None: the node is not up yet."""
@@ -45,6 +50,7 @@ class StatusPage:
         self._document: Document = lambda: None
         self._seen: tuple[ClusterView | None, str] = (None, "it is not reached yet")
         self._seen_s = -FRESH_S
+        self._history = history.History()
         self._asking = asyncio.Lock()
         routes.add("GET", "/", self._answer)
 
@@ -54,6 +60,13 @@ class StatusPage:
     def show(self, document: Document) -> None:
         """From now on, in place of what is waited for."""
         self._document = document
+
+    async def watch(self, directory: str) -> None:
+        """Task of the daemon. `directory`: where the node keeps what may fill a disk."""
+        while True:
+            left = await free_bytes(directory)
+            self._history.note(self._clock.monotonic_s(), history.look(self._document()), left)
+            await look_later(history.EVERY_S)
 
     async def _answer(self, _: dict[str, str]) -> Response:
         view, why = await self._cluster()
@@ -67,6 +80,7 @@ class StatusPage:
             why,
             self._recorder.newest_first(),
             self._clock.wall_s(),
+            self._history,
         )
         body = html(shown).encode()
         return Response(503 if document is None else 200, body, HTML_TYPE, HEADERS)
@@ -91,3 +105,12 @@ async def _look(registry: Registry) -> tuple[ClusterView | None, str]:
         return None, f"it does not answer within {REGISTRY_S:g} s"
     except BinlogError as error:
         return None, str(error)
+
+
+async def free_bytes(directory: str) -> int | None:
+    """None where the file system does not answer."""
+    try:
+        space = await in_abandonable_thread(os.statvfs, directory, timeout_s=DISK_S)
+    except OSError:  # a timeout too
+        return None
+    return space.f_bavail * space.f_frsize

@@ -21,7 +21,10 @@ from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log
 from tidb_binlog.page.status_page import HEADERS
-from tidb_binlog.serving.status_page import FRESH_S, REGISTRY_S
+from tidb_binlog.serving import status_page
+from tidb_binlog.serving.status_page import FRESH_S, REGISTRY_S, free_bytes
+from tidb_binlog.status.history import EVERY_S
+from tidb_binlog.status.pump import PumpDocument, PumpStatus, StagesStatus, StageStatus
 
 
 def test_anyone_may_look_and_nobody_can_do_anything_else() -> None:
@@ -82,6 +85,36 @@ def test_the_registry_is_asked_once_a_second_however_many_look() -> None:
         assert registry.asked == 2
 
     virtual_time.run(main())
+
+
+def test_the_last_hour_is_on_it_once_there_is_something_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def left(directory: str) -> int | None:
+        assert directory == "/data"
+        return 3 << 30
+
+    monkeypatch.setattr(status_page, "free_bytes", left)
+
+    async def main() -> None:
+        scene = Scene()
+        assert "Last hour" not in await scene.text()
+        watching = asyncio.create_task(scene.page.watch("/data"))
+        await virtual_time.passes(1)
+        assert "Binlogs stored a secondunknown" in await scene.text()
+        assert "at least 3.0 GiB" in await scene.text()
+        stored = StagesStatus(written=StageStatus(records=100))
+        scene.document = PumpDocument(pump=PumpStatus(stages=stored))
+        await virtual_time.passes(EVERY_S)
+        stored.written.records = 300
+        await virtual_time.passes(EVERY_S)
+        assert "Binlogs stored a second20" in await scene.text()
+        watching.cancel()
+
+    virtual_time.run(main())
+
+
+async def test_a_file_system_that_is_not_there_has_nothing_to_say(tmp_path: Path) -> None:
+    assert (await free_bytes(str(tmp_path)) or 0) > 0
+    assert await free_bytes(str(tmp_path / "none")) is None
 
 
 @pytest.fixture
