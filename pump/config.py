@@ -12,10 +12,11 @@ import socket
 from typing import ClassVar, Final
 
 from pump.retention.policy import DISK, DRAINERS, Policy
-from tidb_binlog.config.declaring import defaults, option, options
+from tidb_binlog.config.declaring import check_limits, defaults, option, options
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import own_address, socket_path, split_address
+from tidb_binlog.observe import log
 from tidb_binlog.serving.node_config import NodeConfig
 
 ENV_PREFIX: Final = "PUMP"
@@ -86,6 +87,7 @@ class PumpConfig(NodeConfig):
         help="pause between two beats in the registry",
         more="A pump counts as dead after five missed beats. A beat extends the lease; the entry "
         "(watermark, time) is written by every fifth beat, and at once when the state changes.",
+        above=0,
     )
     gc_s: float = option(
         7,
@@ -108,6 +110,7 @@ class PumpConfig(NodeConfig):
         "taken, the address with most gives its newest up for an address that has fewer. A drainer of the "
         "registry, known by its advertise-addr, finds a place whoever has taken them.",
         live=True,
+        above=0,
     )
     pull_streams_per_connection: int = option(
         32,
@@ -115,6 +118,7 @@ class PumpConfig(NodeConfig):
         kind="int",
         help="pull streams of one connection at once: RESOURCE_EXHAUSTED",
         live=True,
+        above=0,
     )
     log_level: str = option(
         "info",
@@ -122,6 +126,7 @@ class PumpConfig(NodeConfig):
         flag="L",
         help="least level that is logged: debug, info, warn, error or fatal",
         live=True,
+        suggested=tuple(log.LEVELS),
     )
     log_file: str = option(
         "",
@@ -140,6 +145,7 @@ class PumpConfig(NodeConfig):
         help="pause between stored time marks for old drainers while nothing is written",
         more="Drainers of the newer protocol ask for a watermark and get one at once; this counts "
         "while none of them, or no drainer at all, is connected.",
+        above=0,
     )
     resolve_after_s: float = option(
         "100ms",
@@ -149,6 +155,7 @@ class PumpConfig(NodeConfig):
         help="age at which the upstream is asked about an open prewrite that a drainer waits for",
         more="A shorter time asks about transactions that merely take their time; a longer one lets a "
         "crashed client hold replication up for longer.",
+        above=0,
     )
     accept_loss: str = option(
         "",
@@ -207,6 +214,7 @@ class PumpConfig(NodeConfig):
         "showed itself within the last hour; `binlogctl forget` takes out one that never comes "
         "back.",
         live=True,
+        choices=(DISK, DRAINERS),
     )
     retention_alarm_s: float = option(
         "20h",
@@ -216,27 +224,35 @@ class PumpConfig(NodeConfig):
         more="In the log and in the metrics, at once and every hour. Set at most half of the time that "
         "binlogs are kept: with more, a drainer that is up to date raises it.",
         live=True,
+        least=0,
     )
     write_queue_bytes: int = option(
         "64 MiB",
         key="storage.write-queue",
         kind="size",
         help="payloads that may wait for the writer; then requests wait",
+        above=0,
     )
     index_queue_bytes: int = option(
         "16 MiB",
         key="storage.index-queue",
         kind="size",
         help="payloads that may wait for the index; then it follows by reading the log",
+        above=0,
     )
     recent_bytes: int = option(
         "32 MiB",
         key="storage.recent-commits",
         kind="size",
         help="commits kept in memory, so that drainers that keep up cost no disk read",
+        above=0,
     )
     segment_bytes: int = option(
-        "500 MiB", key="storage.segment-size", kind="size", help="size at which a new log file begins"
+        "500 MiB",
+        key="storage.segment-size",
+        kind="size",
+        help="size at which a new log file begins",
+        above=0,
     )
     cache_bytes: int = option(
         8 << 20,
@@ -244,6 +260,7 @@ class PumpConfig(NodeConfig):
         kind="int",
         help="LevelDB's cache of index blocks",
         unit="bytes",
+        above=0,
     )
     write_buffer_bytes: int = option(
         64 << 20,
@@ -251,6 +268,7 @@ class PumpConfig(NodeConfig):
         kind="int",
         help="LevelDB's buffer, which is written out as one table",
         unit="bytes",
+        above=0,
     )
 
     # Accepted, no effect.
@@ -301,21 +319,7 @@ class PumpConfig(NodeConfig):
             )
         self._validate_urls()
         self.check_node()
-        for key, value in (
-            ("heartbeat-interval", self.heartbeat_interval_s),
-            ("gen-binlog-interval", self.gen_binlog_interval_s),
-            ("resolve-after", self.resolve_after_s),
-            ("pull-streams", self.pull_streams),
-            ("pull-streams-per-connection", self.pull_streams_per_connection),
-            ("storage.write-queue", self.write_queue_bytes),
-            ("storage.index-queue", self.index_queue_bytes),
-            ("storage.recent-commits", self.recent_bytes),
-            ("storage.segment-size", self.segment_bytes),
-            ("storage.kv.block-cache-capacity", self.cache_bytes),
-            ("storage.kv.write-buffer", self.write_buffer_bytes),
-        ):
-            if value <= 0:
-                raise ConfigError(f"{key} is {value:g}, it must be above zero", hint=f"correct {key}")
+        check_limits(self, PumpConfig)
         self._validate_retention()
         _ = self.labels
         if self.accept_loss and not _ACCEPT_LOSS.fullmatch(self.accept_loss):
@@ -325,13 +329,6 @@ class PumpConfig(NodeConfig):
             )
 
     def _validate_retention(self) -> None:
-        if self.retention_protects not in (DISK, DRAINERS):
-            raise ConfigError(
-                f"storage.retention-protects is {self.retention_protects!r}",
-                hint=f'set it to "{DISK}" or "{DRAINERS}"',
-            )
-        if self.retention_alarm_s < 0:
-            raise ConfigError("storage.retention-alarm is negative", hint='set a duration, as "20h"')
         if 0 < self.retention_free_bytes <= self.stop_write_at_bytes:
             raise ConfigError(
                 f"storage.retention-free-space is {self.retention_free_bytes} bytes, but prewrites are "

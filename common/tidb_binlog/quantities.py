@@ -16,7 +16,13 @@ from typing import Final
 SIZE_MAX: Final = (1 << 63) - 1
 RETENTION_DAYS_MAX: Final = 106_751  # more does not fit into Go's durations
 
-_DURATION_MAX_S: Final = RETENTION_DAYS_MAX * 86400.0
+SIZE_TEXT: Final = r"\s*(?:[0-9][0-9,]*(?:\.[0-9,]*)?\s*(?:[kmgtpeKMGTPE][iI]?)?[bB]?\s*)?"
+DURATION_TEXT: Final = (
+    r"\s*(?:[+-]?[0-9]+(?:\.[0-9]*)?|[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)\s*"
+)
+"""What the readers take, but for what is too large, as a JSON Schema says it."""
+
+DURATION_MAX_S: Final = RETENTION_DAYS_MAX * 86400.0
 _SIZE = re.compile(r"\s*([0-9][0-9.,]*)\s*([A-Za-z]*)\s*")
 _SIZE_UNITS: Final = {
     "": 1,
@@ -69,7 +75,7 @@ def size_bytes(value: str | int) -> int:
 def duration_s(value: str | int | float) -> float:
     """Seconds of `1m30s`; a number is seconds already. Finite, and no more than Go's durations hold."""
     seconds = _seconds(value)
-    if not abs(seconds) <= _DURATION_MAX_S:  # so is "not a number"
+    if not abs(seconds) <= DURATION_MAX_S:  # so is "not a number"
         raise ValueError(f"a duration of at most {RETENTION_DAYS_MAX} days is expected")
     return seconds
 

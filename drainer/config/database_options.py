@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final
 from drainer.config import password
 from drainer.mysql.rows.column_match import FULL, PARTIAL
 from drainer.mysql.session_mode import session_mode, session_variables
-from tidb_binlog.config.declaring import option
+from tidb_binlog.config.declaring import check_limits, option
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import split_address
@@ -221,24 +221,21 @@ class VerifyOptions(UpstreamOptions):
         help="pause between two comparisons of all tables with the upstream; 0s: never",
         more="A process of its own compares, with [syncer.from]. The result is in /status (Verify), in "
         "the metrics and in `binlogctl status`. See [verify](verify.md).",
+        least=0,
     )
     verify_rows: int = option(
         50_000,
         key="verify.rows-per-second",
         kind="int",
         help="rows a second that are compared at most; 0: unlimited",
+        least=0,
     )
 
     def check_verify(self, *, to_database: bool) -> None:
         """Raises `ConfigError`."""
-        if self.verify_rows < 0:
-            raise ConfigError(
-                f"verify.rows-per-second is {self.verify_rows}", hint="rows a second; 0 is unlimited"
-            )
+        check_limits(self, VerifyOptions)
         if not self.verify_every_s:
             return
-        if self.verify_every_s < 0:
-            raise ConfigError("verify.every is below zero", hint='a duration like "6h"; "0s": never')
         if not to_database:
             raise ConfigError("verify.every is for db-type mysql and tidb", hint="take [verify] out")
         if not self.has_upstream:
@@ -324,6 +321,7 @@ class DatabaseOptions(VerifyOptions):
         kind="duration",
         help="limit of a row statement; DDL has none",
         more="It is doubled each time a statement takes longer.",
+        above=0,
     )
     to_sync_mode: int = option(
         0,
@@ -332,6 +330,7 @@ class DatabaseOptions(VerifyOptions):
         help="tables that lack a column downstream: 0 or 1 rows are refused, 2 the column is left out",
         more="2 also gives columns that only the downstream has, NOT NULL and without a default, the "
         "zero of their type.",
+        choices=(0, FULL, PARTIAL),
     )
     to_params: Mapping[str, Any] = option(
         None,
@@ -435,8 +434,7 @@ class DatabaseOptions(VerifyOptions):
 
     def check_database(self) -> None:
         """Raises `ConfigError`."""
-        if self.to_sync_mode not in (0, FULL, PARTIAL):
-            raise ConfigError(f"syncer.to.sync-mode is {self.to_sync_mode}", hint="0 or 1 full, 2 partial")
+        check_limits(self, DatabaseOptions)
         _ = session_mode(self.sql_mode), session_variables(self.to_params)
         _ = self.downstream, self.checkpoint_server  # the passwords can be read
         _ = self.downstream_tls, self.checkpoint_tls

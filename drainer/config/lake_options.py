@@ -14,7 +14,7 @@ from typing import Any, Final
 from drainer.config.database_options import DatabaseOptions
 from drainer.places.place import READ, Place
 from tidb_binlog.config import secret_file
-from tidb_binlog.config.declaring import option
+from tidb_binlog.config.declaring import check_limits, option
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 
@@ -46,6 +46,7 @@ class LakeOptions(DatabaseOptions):
         key="syncer.to.commit-size",
         kind="size",
         help="lake: encoded bytes of rows that are committed without waiting longer",
+        above=0,
     )
     compact_interval_s: float = option(
         "1h",
@@ -85,8 +86,7 @@ class LakeOptions(DatabaseOptions):
                 f"syncer.to.warehouse {place.shown} needs a catalog: SQLite is for a local directory",
                 hint='[syncer.to.catalog] type = "rest" and uri, or another one that PyIceberg knows',
             )
-        if self.commit_bytes < 1:
-            raise ConfigError(f"syncer.to.commit-size is {self.commit_bytes}", hint='like "64 MiB"')
+        check_limits(self, LakeOptions)
         _ = self.catalog_properties
 
     @property

@@ -13,10 +13,11 @@ from typing import ClassVar, Final
 from drainer.config import remarks
 from drainer.config.rule_options import RuleOptions
 from tidb_binlog import compression
-from tidb_binlog.config.declaring import option
+from tidb_binlog.config.declaring import check_limits, option
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import split_address
+from tidb_binlog.observe import log
 
 ENV_PREFIX: Final = "BINLOG_SERVER"
 BESIDE_ROWS: Final = 10_000
@@ -68,6 +69,7 @@ class DrainerConfig(RuleOptions):
         kind="int",
         help="where to begin without a checkpoint: -1 now, 0 everything the pumps hold, or a timestamp",
         starter=True,
+        least=-1,
     )
     load: bool = option(
         False,
@@ -92,6 +94,7 @@ class DrainerConfig(RuleOptions):
         more="For a slow or costly line to the pumps: zstd takes a small part of gzip's CPU. A pump of an "
         "older version sends as it is. A Go pump compresses with gzip, whichever of the two is set. See "
         "docs/compression.md.",
+        choices=("", *compression.NAMES),
     )
     heartbeat_interval_s: float = option(
         1.0,
@@ -100,6 +103,7 @@ class DrainerConfig(RuleOptions):
         help="pause between two beats in the registry",
         more="A beat extends the lease; the entry is written with it when the checkpoint has moved, "
         "otherwise by every fifth.",
+        above=0,
     )
     trace: str = option(
         "", key=None, flag="trace", help="timeline to write, for the trace viewers of Chrome and Perfetto"
@@ -110,6 +114,7 @@ class DrainerConfig(RuleOptions):
         flag="L",
         help="least level that is logged: debug, info, warn or error",
         live=True,
+        suggested=tuple(log.LEVELS),
     )
     log_file: str = option(
         "",
@@ -174,6 +179,7 @@ class DrainerConfig(RuleOptions):
         "a file 16, which Go drainers' files have, counts as not set; `-c 16` means it.",
         starter=True,
         go_default=16,
+        above=0,
     )
     txn_batch: int = option(
         3200,
@@ -186,6 +192,7 @@ class DrainerConfig(RuleOptions):
         "`-txn-batch 20` means it.",
         live=True,
         go_default=20,
+        above=0,
     )
     dispatch: str = option(
         "row",
@@ -194,6 +201,7 @@ class DrainerConfig(RuleOptions):
         more="With row a statement has many rows. With transaction they go downstream in their order, "
         "and readers never see half of an upstream transaction; several of them go into one "
         "downstream transaction.",
+        choices=("row", "transaction"),
     )
     safe_mode: bool = option(
         False,
@@ -225,6 +233,7 @@ class DrainerConfig(RuleOptions):
         more="convert: the Drainer converts them as TiDB did, in a new column that takes the place of the "
         "old one. wait: the table waits (`binlogctl ddl list`). downstream: the server's own conversion "
         "runs, and `missing` in /status says for which columns.",
+        choices=("convert", "wait", "downstream"),
     )
     ddl_beside_rows: int = option(
         BESIDE_ROWS,
@@ -234,6 +243,7 @@ class DrainerConfig(RuleOptions):
         more="By the downstream's estimate, where 8 KiB count for a row; 0: whatever the table's size. "
         "The table waits as for a decision that is made: its rows are kept in data-dir/quarantine, all other "
         "tables go on. Otherwise all tables wait until the DDL has run.",
+        least=-1,
     )
     keep_dropped_s: float = option(
         "30m",
@@ -243,6 +253,7 @@ class DrainerConfig(RuleOptions):
         more="They are moved to the schema of the checkpoint: what RECOVER and FLASHBACK bring back "
         "upstream is not in the binlog. The time is the stream's, and stands while a DDL waits. Set at "
         'least TiDB\'s GC life time; "0s" drops them at once.',
+        least=0,
     )
     lane_queue_bytes: int = option(
         "32 MiB", key="syncer.lane-queue", kind="size", help="encoded rows that may wait in one lane"
@@ -257,6 +268,7 @@ class DrainerConfig(RuleOptions):
         help="size of a transaction beyond which it waits on disk, below data-dir",
         more="It is not held in memory, but in a file without a name in data-dir/spill, and applied "
         "piece by piece. Smaller values save memory, larger ones disk writes.",
+        above=0,
     )
     spill_ahead_bytes: int = option(
         "1 GiB",
@@ -272,6 +284,7 @@ class DrainerConfig(RuleOptions):
         help="pause between two writes of the checkpoint row",
         more="A restart pulls again what follows it, and skips what lanes have applied.",
         live=True,
+        above=0,
     )
     rate_rows: int = option(
         0,
@@ -280,6 +293,7 @@ class DrainerConfig(RuleOptions):
         help="row changes a second that may go downstream; 0: no limit",
         more="Also while the drainer runs: PUT /apply/rate?rows=N&bytes=M.",
         live=True,
+        least=0,
     )
     rate_bytes: int = option(
         0,
@@ -309,46 +323,19 @@ class DrainerConfig(RuleOptions):
             except ConfigError as error:
                 raise ConfigError(f"invalid {key}: {error.message}", hint=error.hint) from None
         self.check_sink()
-        if self.dispatch not in ("row", "transaction"):
-            raise ConfigError(f"syncer.dispatch is {self.dispatch!r}", hint="row or transaction")
-        if self.ddl_conversions not in ("convert", "wait", "downstream"):
-            raise ConfigError(
-                f"syncer.ddl-conversions is {self.ddl_conversions!r}", hint="convert, wait or downstream"
-            )
         self.check_node()
-        for key, value in (
-            ("worker-count", self.worker_count),
-            ("txn-batch", self.txn_batch),
-            ("spill-above", self.spill_above_bytes),
-        ):
-            if value < 1:
-                raise ConfigError(f"syncer.{key} is {value}", hint="it must be at least 1")
-        for key, seconds in (
-            ("heartbeat-interval", self.heartbeat_interval_s),
-            ("syncer.checkpoint-interval", self.checkpoint_interval_s),
-            ("syncer.to.read-timeout", self.to_read_timeout_s),
-        ):
-            if seconds <= 0:  # a pause of nothing would keep this node and its servers busy
-                raise ConfigError(f"{key} is {seconds:g}, it must be above zero", hint='like "1s"')
-        if self.ddl_beside_rows < -1:
-            raise ConfigError(f"syncer.ddl-beside-rows is {self.ddl_beside_rows}", hint="-1 is never")
-        if self.keep_dropped_s < 0:
-            raise ConfigError(f"syncer.keep-dropped is {self.keep_dropped_s:g}", hint='"0s" keeps none')
-        if self.rate_rows < 0:
-            raise ConfigError(f"syncer.rate-rows is {self.rate_rows}", hint="0 is no limit")
-        if self.initial_commit_ts < -1:
-            raise ConfigError(f"initial-commit-ts is {self.initial_commit_ts}", hint="-1, 0 or a timestamp")
-        self.check_names()
-        if self.load and (self.standby or not self.to_database):
-            raise ConfigError(
-                "--load is for the first start of a drainer of a database",
-                hint="a standby takes over what was loaded; start without it",
-            )
         if self.compressor not in ("", *compression.available()):
             raise ConfigError(
                 f"Invalid compressor: {self.compressor}, must be one of these: "
                 f"[{' '.join(compression.available())}]",
                 hint='zstd takes least CPU; "" does not compress',
+            )
+        check_limits(self, DrainerConfig)
+        self.check_names()
+        if self.load and (self.standby or not self.to_database):
+            raise ConfigError(
+                "--load is for the first start of a drainer of a database",
+                hint="a standby takes over what was loaded; start without it",
             )
         self.check_listener()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from drainer.config import rule_keys
 from drainer.config.sink_options import SinkOptions
 from tidb_binlog.config.declaring import option
 from tidb_binlog.errors import ConfigError
@@ -42,6 +43,7 @@ class RuleOptions(SinkOptions):
         help="tables that are replicated: db-name, tbl-name; ~ begins a regular expression",
         example='[[syncer.replicate-do-table]]\ndb-name = "shop"\ntbl-name = "~^order.*"',
         live=True,
+        keys=rule_keys.NAMES,
     )
     ignore_table: tuple[dict[str, Any], ...] = option(
         (),
@@ -50,6 +52,7 @@ class RuleOptions(SinkOptions):
         help="tables that are not replicated: db-name, tbl-name; ~ begins a regular expression",
         example='[[syncer.ignore-table]]\ndb-name = "shop"\ntbl-name = "audit"',
         live=True,
+        keys=rule_keys.NAMES,
     )
     ddl_rules: tuple[dict[str, Any], ...] = option(
         (),
@@ -70,6 +73,7 @@ class RuleOptions(SinkOptions):
         'action = "rewrite" # or apply, skip, stop\n'
         "text = \"ALTER TABLE {db}.{table} COMMENT 'no index here'\"",
         live=True,
+        keys=rule_keys.DDL,
     )
     ignore_txn_commit_ts: tuple[str | int, ...] = option(
         (),
@@ -109,6 +113,7 @@ class RuleOptions(SinkOptions):
         "[syncer.binlog-filter-rule.no-deletes]\n"
         'ignore-event = ["delete", "drop table", "truncate table"]',
         live=True,
+        keys=rule_keys.ROUTE,
     )
     binlog_filter_rule: Mapping[str, Any] = option(
         None,
@@ -120,6 +125,7 @@ class RuleOptions(SinkOptions):
         'ignore-event = ["delete", "drop table", "truncate table"]\n'
         'ignore-sql = ["^alter table .* add column internal"]',
         live=True,
+        keys=rule_keys.EVENTS,
     )
     column_rule: tuple[dict[str, Any], ...] = option(
         (),
@@ -129,6 +135,7 @@ class RuleOptions(SinkOptions):
         more="The columns of a key always are.",
         example='[[syncer.column-rule]]\ndb-name = "shop"\ntbl-name = "customer"\ncolumns = ["id", "name"]',
         live=True,
+        keys=rule_keys.COLUMNS,
     )
     row_rule: tuple[dict[str, Any], ...] = option(
         (),
@@ -147,6 +154,7 @@ class RuleOptions(SinkOptions):
         'salt-file = "/etc/tidb-binlog/salt"\n'
         'python = "shop_rules:clean"',
         live=True,
+        keys=rule_keys.ROWS,
     )
     sync_ddl: bool = option(
         True,

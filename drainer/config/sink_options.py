@@ -23,7 +23,7 @@ from drainer.config.lake_options import ICEBERG, LAKES, LakeOptions
 from drainer.config.relay_format import FORMATS, PAYLOAD
 from drainer.places.place import APPEND, CREATE, READ, WRITE, Place
 from tidb_binlog.config import secret_file
-from tidb_binlog.config.declaring import option
+from tidb_binlog.config.declaring import check_limits, option
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net import webhook
@@ -70,6 +70,7 @@ class ArchiveOptions(LakeOptions):
         unit="days",
         more="By this host's clock and the upstream's, the oldest first and never the newest. Of a lake's "
         "tables no row is removed.",
+        least=0,
     )
     compression: str = option(
         "",
@@ -83,6 +84,7 @@ class ArchiveOptions(LakeOptions):
         kind="size",
         help="archive: a file ends with the record that reaches this size; lake: size of joined files",
         more="In an object store 512 MiB stands for 64 MiB.",
+        above=0,
     )
     upload_interval_s: float = option(
         "10s",
@@ -90,6 +92,7 @@ class ArchiveOptions(LakeOptions):
         kind="duration",
         help="archive in an object store: pause between uploads of the file that is written",
         more="The checkpoint moves after an upload.",
+        above=0,
     )
 
     def check_archive(self) -> None:
@@ -99,14 +102,9 @@ class ArchiveOptions(LakeOptions):
                 f"unknown compression: {self.compression}",
                 hint="syncer.to.compression is zstd, or empty: none",
             )
+        check_limits(self, ArchiveOptions)
         if self.to_dir:
             self._check_place()
-        if self.retention_days < 0:
-            raise ConfigError(f"retention-time is {self.retention_days}", hint="days; 0 keeps everything")
-        if self.to_file_size < 1:
-            raise ConfigError(f"file-size is {self.to_file_size}", hint="it must be at least 1")
-        if self.upload_interval_s <= 0:
-            raise ConfigError(f"upload-interval is {self.upload_interval_s:g}", hint='like "10s"')
 
     @property
     def archive_place(self) -> Place:
@@ -172,7 +170,12 @@ class KafkaOptions(ArchiveOptions):
         help="Kafka: version of brokers that cannot say it, those before 0.10",
     )
     kafka_max_messages: int = option(
-        1024, key="syncer.to.kafka-max-messages", kind="int", help="Kafka: messages of one batch at most"
+        1024,
+        key="syncer.to.kafka-max-messages",
+        kind="int",
+        help="Kafka: messages of one batch at most",
+        above=0,
+        most=BATCH_MESSAGES_MAX,
     )
     kafka_client_id: str = option(
         "tidb_binlog", key="syncer.to.kafka-client-id", help="Kafka: name of this client in the brokers' logs"
@@ -183,6 +186,7 @@ class KafkaOptions(ArchiveOptions):
         kind="size",
         help="Kafka: bytes that a message may have",
         more="Less where the topic's max.message.bytes is less.",
+        above=0,
     )
     topic_name: str = option(
         "", key="syncer.to.topic-name", help="Kafka: the topic; empty: <cluster id>_obinlog"
@@ -200,6 +204,7 @@ class KafkaOptions(ArchiveOptions):
         help="Kafka: form of messages: obinlog, canal-json, debezium-json or avro",
         more="obinlog has a message for each transaction or DDL, as the Go drainer has it; the others "
         "one for each row. See [messages](messages.md).",
+        choices=KAFKA_FORMATS,
     )
     messages: str = option(
         "row",
@@ -207,6 +212,7 @@ class KafkaOptions(ArchiveOptions):
         help="Kafka: row, or with canal-json transaction: rows of one kind and table share a message",
         more="transaction: rows of one kind that follow each other in a table of a transaction are one "
         "message.",
+        choices=MESSAGES,
     )
     message_schema: bool = option(
         False,
@@ -225,6 +231,7 @@ class KafkaOptions(ArchiveOptions):
         key="syncer.to.partition",
         help="Kafka: what decides the partition: key, table or ts; empty: always 0",
         more="By CRC-32; ts is the commit timestamp.",
+        choices=PARTITIONS,
     )
     headers: bool = option(
         False,
@@ -266,6 +273,7 @@ class KafkaOptions(ArchiveOptions):
         key="syncer.to.oversize",
         help="Kafka: messages that are too large: fail, split, handle-key-only or claim-check",
         more="split is for obinlog, handle-key-only for messages of rows.",
+        choices=OVERSIZE,
     )
     claim_check: str = option(
         "",
@@ -276,31 +284,24 @@ class KafkaOptions(ArchiveOptions):
         "",
         key="syncer.to.sasl-mechanism",
         help="Kafka: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, with user and password-file; empty: no login",
+        choices=MECHANISMS,
     )
     in_flight_bytes: int = option(
         "64 MiB",
         key="syncer.to.in-flight",
         kind="size",
         help="Kafka: bytes that are sent and not acknowledged; what comes waits",
+        above=0,
     )
 
     def check_kafka(self) -> None:
         """Raises `ConfigError`."""
-        for key, value, choices in (
-            ("format", self.format, KAFKA_FORMATS),
-            ("messages", self.messages, MESSAGES),
-            ("partition", self.partition, PARTITIONS),
-            ("oversize", self.oversize, OVERSIZE),
-            ("compression", self.compression, COMPRESSIONS),
-            ("sasl-mechanism", self.sasl_mechanism, MECHANISMS),
-        ):
-            if value not in choices:
-                raise ConfigError(
-                    f"syncer.to.{key} is {value!r}",
-                    hint=f"one of {', '.join(repr(choice) for choice in choices if choice)}, or nothing"
-                    if "" in choices
-                    else f"one of {', '.join(map(repr, choices))}",
-                )
+        check_limits(self, KafkaOptions)
+        if self.compression not in COMPRESSIONS:
+            raise ConfigError(
+                f"syncer.to.compression is {self.compression!r}",
+                hint=f"one of {', '.join(map(repr, filter(None, COMPRESSIONS)))}, or nothing",
+            )
         self._check_topics()
         self._check_form()
         if self.zookeeper_addrs and not self.kafka_addrs:
@@ -312,18 +313,6 @@ class KafkaOptions(ArchiveOptions):
         if not _VERSION.fullmatch(self.kafka_version):
             raise ConfigError(
                 f"syncer.to.kafka-version is {self.kafka_version!r}", hint="numbers as in 2.4.0"
-            )
-        for key, number in (
-            ("kafka-max-messages", self.kafka_max_messages),
-            ("kafka-max-message-size", self.kafka_max_message_size),
-            ("in-flight", self.in_flight_bytes),
-        ):
-            if number < 1:
-                raise ConfigError(f"syncer.to.{key} is {number}", hint="it must be at least 1")
-        if self.kafka_max_messages > BATCH_MESSAGES_MAX:
-            raise ConfigError(
-                f"syncer.to.kafka-max-messages is {self.kafka_max_messages}",
-                hint=f"it is {BATCH_MESSAGES_MAX} at most; 1024 is enough for any broker",
             )
         if self.sasl_mechanism and not self.to_user:
             raise ConfigError(
@@ -444,13 +433,18 @@ class HttpOptions(KafkaOptions):
         more="It may hold a token, and is shown nowhere.",
     )
     batch_rows: int = option(
-        1000, key="syncer.to.batch-rows", kind="int", help="HTTP: rows of a request at most"
+        1000,
+        key="syncer.to.batch-rows",
+        kind="int",
+        help="HTTP: rows of a request at most",
+        above=0,
     )
     batch_bytes: int = option(
         "1 MiB",
         key="syncer.to.batch-size",
         kind="size",
         help="HTTP: a body ends with the row that reaches this size",
+        above=0,
     )
     http_timeout_s: float = option(
         "30s",
@@ -458,6 +452,7 @@ class HttpOptions(KafkaOptions):
         kind="duration",
         help="HTTP: silence of the server that is a failure",
         more="The request is sent again then.",
+        above=0,
     )
     headers_file: str = option(
         "",
@@ -476,12 +471,8 @@ class HttpOptions(KafkaOptions):
 
     def check_http(self) -> None:
         """Raises `ConfigError`."""
+        check_limits(self, HttpOptions)
         _ = self.http_server, self.http_headers, self.http_secret
-        for key, value in (("batch-rows", self.batch_rows), ("batch-size", self.batch_bytes)):
-            if value < 1:
-                raise ConfigError(f"syncer.to.{key} is {value}", hint="it must be at least 1")
-        if self.http_timeout_s <= 0:
-            raise ConfigError(f"syncer.to.timeout is {self.http_timeout_s:g}", hint='like "30s"')
         if self.to_ssl_ca and self.http_server[0] == "http":
             raise ConfigError(
                 "syncer.to.url is http://, but [syncer.to.security] has ssl-ca: it would go in clear",
@@ -559,6 +550,7 @@ class SinkOptions(HttpOptions):
         "python:package.module:Class, or a name that an installed package "
         "brings: a sink of one's own.",
         starter=True,
+        suggested=tuple(SINKS),
     )
     checkpoint_type: str = option(
         "",
@@ -567,6 +559,7 @@ class SinkOptions(HttpOptions):
         more="Without a type the row is in the table `checkpoint` downstream. An archive, Kafka, "
         "stdout, http and lakes keep theirs in the file savepoint in data-dir; file says the same of an "
         "archive.",
+        choices=("", *DATABASES, "file"),
     )
     relay_log_dir: str = option(
         "",
@@ -585,6 +578,7 @@ class SinkOptions(HttpOptions):
         help="form of the relay log: payload (binlogs as pumps sent them) or obinlog (Go's)",
         more="payload has the rules and table definitions that binlogs are read by; obinlog encodes "
         "each row. Both are read, also side by side after a change.",
+        choices=FORMATS,
     )
 
     to_options: Mapping[str, Any] = option(
@@ -628,10 +622,7 @@ class SinkOptions(HttpOptions):
                 else "the checkpoint is the file savepoint in data-dir: remove the type; where a Go "
                 "drainer's is in a table, give its commitTS as -initial-commit-ts to the first start",
             )
-        if self.relay_format not in FORMATS:
-            raise ConfigError(
-                f"syncer.relay.format is {self.relay_format!r}", hint=f"it is {' or '.join(FORMATS)}"
-            )
+        check_limits(self, SinkOptions)
         self.check_upstream()
         self.check_verify(to_database=self.to_database)
         self.check_database()

@@ -22,6 +22,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from drainer.config import rule_keys
 from drainer.stream.rules import table_rules as table_filter
 from drainer.txn import Ddl
 from tidb_binlog.ddl_job import ACTION_NAMES, ActionType
@@ -45,7 +46,6 @@ _ALL: Final = "all"
 _UNKNOWN: Final = "unknown"
 CODES: Final = {action.words: action for action in ActionType if action}
 """Action codes by single kinds."""
-_KEYS: Final = ("kind", "db-name", "tbl-name", "sql", "action", "text")
 
 
 def kinds() -> tuple[str, ...]:
@@ -112,11 +112,11 @@ def parse(documents: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
 
 
 def _rule(number: int, document: Mapping[str, Any]) -> Rule:
-    words = ", ".join(f"{key} = {document[key]!r}" for key in _KEYS if key in document)
+    words = ", ".join(f"{key} = {document[key]!r}" for key in rule_keys.DDL if key in document)
     where = f"{KEY} {number} ({words})" if words else f"{KEY} {number}"
     for key, value in document.items():
-        if key not in _KEYS:
-            raise ConfigError(f"{where}: unknown key {key!r}", hint="a rule has " + ", ".join(_KEYS))
+        if key not in rule_keys.DDL:
+            raise ConfigError(f"{where}: unknown key {key!r}", hint="a rule has " + ", ".join(rule_keys.DDL))
         if not isinstance(value, str) and not (key == "kind" and isinstance(value, list)):
             raise ConfigError(f"{where}: {key} is not a text", hint=f'write {key} = "..."')
     action = str(document.get("action", "")).strip().lower()

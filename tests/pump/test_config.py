@@ -78,7 +78,7 @@ def test_deprecated_flags_of_old_deployments_are_accepted() -> None:
         (("-resolve-after", "0"), "resolve-after"),
         (("-fake-binlog-interval", "0"), "gen-binlog-interval"),
         (("-accept-loss", "x"), "accept-loss"),
-        (("-metrics-interval", "-1"), "metrics-interval"),
+        (("-metrics-interval", "-1"), "MetricsInterval is -1"),
         (("-socket", "http://x/y"), "socket"),
         (("-socket", "unix://"), "socket"),
         (("-socket", "unix:///x/"), "socket"),

@@ -13,6 +13,7 @@ import re
 from typing import Any, Final, Literal
 
 from tidb_binlog import quantities
+from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 
@@ -32,7 +33,7 @@ OptionKind = Literal[
     "tables",
 ]
 _METADATA: Final = "option"
-_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+URI: Final = "[A-Za-z][A-Za-z0-9+.-]*://"
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -57,6 +58,12 @@ class Option:
     starter: bool
     example: str
     go_default: Any
+    choices: tuple[Any, ...]
+    suggested: tuple[str, ...]
+    least: float | None
+    above: float | None
+    most: float | None
+    keys: tuple[str, ...]
 
 
 def option(
@@ -74,6 +81,12 @@ def option(
     starter: bool = False,
     example: str = "",
     go_default: Any = None,
+    choices: tuple[Any, ...] = (),
+    suggested: tuple[str, ...] = (),
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    keys: tuple[str, ...] = (),
 ) -> Any:
     """A field of a config dataclass.
 
@@ -88,10 +101,32 @@ def option(
     `live`: a reload (SIGHUP) changes it in the running daemon. `starter`: it is in the short file that users
     copy. `deprecated`: accepted for old files, not in the help. `go_default`: what the Go program's shipped
     file has; in a file it counts as not set, and the class's field `go_defaults` names this field then.
+
+    `choices`, `least`, `above`, `most`: what the value may be, by `check_limits`; numbers are those that the
+    field holds. `suggested`: values that an editor offers, among others. `keys`: those that each table of
+    `tables`, or of a `table` by names, may have; its reader refuses others.
     """
     is_secret = secret or log.is_secret_key(key or flag or "")
     entry = Option(
-        key, flag, help, kind, is_secret, deprecated, default, more, unit, live, starter, example, go_default
+        key,
+        flag,
+        help,
+        kind,
+        is_secret,
+        deprecated,
+        default,
+        more,
+        unit,
+        live,
+        starter,
+        example,
+        go_default,
+        choices,
+        suggested,
+        least,
+        above,
+        most,
+        keys,
     )
     if isinstance(default, str | int | float) and kind in ("size", "duration", "retention"):
         default = convert(kind, default)
@@ -124,6 +159,33 @@ def defaults(cls: type[Any]) -> dict[str, Any]:
             make = field.default_factory
             values[field.name] = field.default if make is dataclasses.MISSING else make()
     return values
+
+
+def check_limits(config: Any, of: type[Any]) -> None:
+    """Raise `ConfigError` for an option that the class `of` itself declares, if its value is none of its
+    choices or out of its range."""
+    for name, entry in options(of).items():
+        if name not in of.__annotations__:
+            continue
+        value = getattr(config, name)
+        if entry.choices:
+            expected = "" if value in entry.choices else f"one of {', '.join(map(repr, entry.choices))}"
+        else:
+            expected = _range_missed(entry, value)
+        if expected:
+            shown = f"{value:g}" if isinstance(value, float) else repr(value)
+            raise ConfigError(f"{entry.key or f'-{entry.flag}'} is {shown}", hint=f"it must be {expected}")
+
+
+def _range_missed(entry: Option, value: Any) -> str:
+    """What is expected; empty if the value is that."""
+    if entry.above is not None and not value > entry.above:
+        return f"above {entry.above:g}"
+    if entry.least is not None and not value >= entry.least:
+        return f"at least {entry.least:g}"
+    if entry.most is not None and not value <= entry.most:
+        return f"at most {entry.most:.0f}"
+    return ""
 
 
 def table_notes(cls: type[Any]) -> dict[str, str]:
@@ -162,7 +224,7 @@ def convert(kind: OptionKind, value: Any) -> Any:
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if kind == "str" and isinstance(value, str):
         return value
-    if kind == "path" and isinstance(value, str) and not _URI.match(value):
+    if kind == "path" and isinstance(value, str) and not re.match(URI, value):
         return value
     if kind == "texts" and isinstance(value, str):
         return value

@@ -298,11 +298,11 @@ def examine(
             check(config)
         except ConfigError as error:
             problems.append(error)
-    settings = []
+    settings, unset = [], defaults(cls)
     for name, entry in options(cls).items():
         if entry.deprecated and name not in given:
             continue
-        value = given.get(name) or _Given(defaults(cls)[name], "default")
+        value = given.get(name) or _Given(unset[name], "default")
         shown = log.MASK if entry.secret and value.value else log.plain(value.value)
         settings.append(Setting(entry.key or f"-{entry.flag}", shown, value.source))
     return problems, settings

@@ -62,6 +62,11 @@ def sentences(entry: Option) -> str:
     return f"{first}. {entry.more}".rstrip()
 
 
+def in_plain_text(text: str) -> str:
+    """With the paths of pages in place of links."""
+    return _LINK.sub(r"docs/\1", text)
+
+
 # The page -----------------------------------------------------------------------------------------------
 
 
@@ -189,7 +194,7 @@ def starter(cls: type[Any], program: str, env_prefix: str) -> str:
             lines += ["", f"[{table}]"]
         for entry in entries:
             name = str(entry.key).rpartition(".")[2]
-            told = _LINK.sub(r"docs/\1", sentences(entry))
+            told = in_plain_text(sentences(entry))
             lines += [
                 "",
                 *textwrap.wrap(

@@ -13,28 +13,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Protocol
 
 from tidb_binlog.budget import UNLIMITED, BudgetPart, Share
-from tidb_binlog.config.declaring import option, options
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.config.declaring import check_limits, option
 from tidb_binlog.late_dataclass import dataclass, fields
 
 MESSAGE_BYTES_LIMIT: Final = (1 << 31) - 1
 """gRPC counts a message's length in 32 bits, and peers read it signed."""
 
-_MAY_BE_ZERO: Final = frozenset(
-    {"header_table_bytes", "continuations_max", "ping_gap_s", "idle_s", "age_s", "files_reserved"}
-)
 CALL_BYTES: Final = 8 << 10
 """What a running call costs besides: its state, and a message that is too small to be counted by itself."""
 
 CONNECTION_BYTES: Final = 64 << 10
 """What an open connection costs before it holds anything; over TLS four times as much."""
 
-_NO_LIMIT: Final = (1 << 63) - 1
 _ADDRESS_QUARTERS: Final = 3
 
 
-_limit: Final = functools.partial(option, live=True)
+_limit: Final = functools.partial(option, live=True, above=0)
 """A reload changes each of them, for connections that come then."""
+_may_be_zero: Final = functools.partial(option, live=True, least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,35 +72,52 @@ class Limits:
     header_block_bytes_max: int = _limit(
         "32 KiB", key="door.header-block-size", kind="size", help="packed header fields of a request: GOAWAY"
     )
-    continuations_max: int = _limit(
+    continuations_max: int = _may_be_zero(
         8, key="door.continuations", kind="int", help="frames that continue one header block: GOAWAY"
     )
-    header_table_bytes: int = _limit(
-        "4 KiB", key="door.header-table-size", kind="size", help="memory of the header decoder"
+    header_table_bytes: int = _may_be_zero(
+        "4 KiB", key="door.header-table-size", kind="size", help="memory of the header decoder", most=1 << 16
     )
     streams_max: int = _limit(
         1024,
         key="door.streams",
         kind="int",
         help="running calls of a connection: REFUSED_STREAM, which clients try again",
+        most=MESSAGE_BYTES_LIMIT,
     )
     calls_max: int = _limit(
-        100_000, key="door.calls", kind="int", help="running calls of all connections: REFUSED_STREAM"
+        100_000,
+        key="door.calls",
+        kind="int",
+        help="running calls of all connections: REFUSED_STREAM",
+        most=MESSAGE_BYTES_LIMIT,
     )
     frame_bytes_max: int = _limit(
         "16 KiB",
         key="door.frame-size",
         kind="size",
         help="payload of one frame, 16 KiB to 16 MiB - 1: GOAWAY",
+        above=None,
+        least=1 << 14,
+        most=(1 << 24) - 1,
     )
     stream_window_bytes: int = _limit(
-        "32 KiB", key="door.stream-window", kind="size", help="what a peer may send ahead in one call"
+        "32 KiB",
+        key="door.stream-window",
+        kind="size",
+        help="what a peer may send ahead in one call",
+        above=None,
+        least=1 << 14,
+        most=MESSAGE_BYTES_LIMIT,
     )
     connection_window_bytes: int = _limit(
         "64 MiB",
         key="door.connection-window",
         kind="size",
         help="what a peer may send ahead in all calls of a connection",
+        above=None,
+        least=(1 << 16) - 1,
+        most=MESSAGE_BYTES_LIMIT,
     )
     stream_send_bytes_max: int = _limit(
         "256 KiB",
@@ -163,7 +176,7 @@ class Limits:
         kind="float",
         help="SETTINGS frames a second in the long run: GOAWAY",
     )
-    ping_gap_s: float = _limit(
+    ping_gap_s: float = _may_be_zero(
         "10s",
         key="door.ping-gap",
         kind="duration",
@@ -211,22 +224,24 @@ class Limits:
     keepalive_answer_s: float = _limit(
         "20s", key="door.keepalive-answer", kind="duration", help="time that a peer has to answer that PING"
     )
-    idle_s: float = _limit(
+    idle_s: float = _may_be_zero(
         0, key="door.idle-time", kind="duration", help="age of a connection without calls; 0: no limit"
     )
-    age_s: float = _limit(
+    age_s: float = _may_be_zero(
         0,
         key="door.age",
         kind="duration",
         help="age of a connection in all, a tenth more or less; 0: no limit",
     )
-    files_reserved: int = _limit(
+    files_reserved: int = _may_be_zero(
         256,
         key="door.files-reserved",
         kind="int",
         help="files of the process that connections leave to the rest",
     )
-    connections_max: int = _limit(10000, key="door.connections", kind="int", help="connections at once")
+    connections_max: int = _limit(
+        10000, key="door.connections", kind="int", help="connections at once", most=1_000_000
+    )
     connections_per_address_max: int = _limit(
         1000, key="door.connections-per-address", kind="int", help="connections of one address at once"
     )
@@ -235,6 +250,7 @@ class Limits:
         key="door.handshakes",
         kind="int",
         help="TLS handshakes at once: the oldest of the busiest address ends",
+        most=1_000_000,
     )
     http_head_bytes_max: int = _limit(
         "16 KiB", key="door.http-head-size", kind="size", help="request line and headers of HTTP/1: 431"
@@ -250,29 +266,8 @@ class Limits:
     )
 
     def check(self) -> None:
-        """Relations between the values. Raises `ConfigError`."""
-        for field in options(Limits):
-            if getattr(self, field) < 0 or (getattr(self, field) == 0 and field not in _MAY_BE_ZERO):
-                key = options(Limits)[field].key
-                raise ConfigError(
-                    f"{key} is {getattr(self, field):g}, it must be above zero", hint=f"correct {key}"
-                )
-        for key, value, low, high in (
-            ("message-size", self.message_bytes_max, 1, _NO_LIMIT),
-            ("frame-size", self.frame_bytes_max, 1 << 14, (1 << 24) - 1),
-            ("stream-window", self.stream_window_bytes, 1 << 14, MESSAGE_BYTES_LIMIT),
-            ("connection-window", self.connection_window_bytes, (1 << 16) - 1, MESSAGE_BYTES_LIMIT),
-            ("header-table-size", self.header_table_bytes, 0, 1 << 16),
-            ("connections", self.connections_max, 1, 1_000_000),
-            ("streams", self.streams_max, 1, MESSAGE_BYTES_LIMIT),
-            ("calls", self.calls_max, 1, MESSAGE_BYTES_LIMIT),
-            ("handshakes", self.handshakes_max, 1, 1_000_000),
-        ):
-            if not low <= value <= high:
-                raise ConfigError(
-                    f"door.{key} is {value}, it must lie between {low} and {high}",
-                    hint=f"correct door.{key}",
-                )
+        """Raises `ConfigError`."""
+        check_limits(self, Limits)
 
     def effective(self) -> Limits:
         """With what follows from the message size: no more than a length can say, and memory for one, and

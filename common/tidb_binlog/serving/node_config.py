@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from tidb_binlog.config.declaring import option
+from tidb_binlog.config.declaring import check_limits, option
 from tidb_binlog.door.http.admin_guard import AdminGuard
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
@@ -18,7 +18,7 @@ from tidb_binlog.net.permission import Permission
 from tidb_binlog.net.port import split_address
 from tidb_binlog.net.tls import TlsConfig, check_names
 from tidb_binlog.serving.notify_options import NotifyOptions
-from tidb_binlog.upstream.choice import check_kind
+from tidb_binlog.upstream.choice import KINDS
 
 DOOR: Final = "door"
 
@@ -49,6 +49,7 @@ class NodeConfig(NotifyOptions):
         flag="rpc-server",
         help="gRPC and HTTP share one port: nothing else serves it any more",
         deprecated=True,
+        choices=(DOOR,),
     )
     status_addr: str = option(
         "",
@@ -127,6 +128,7 @@ class NodeConfig(NotifyOptions):
         flag="upstream",
         help="where timestamps and DDL come from: tidb (PD and TiKV), standalone (etcd) or auto",
         more="The outcomes of transactions, too. auto asks pd-urls whether PD answers there.",
+        choices=KINDS,
     )
     start_wait_s: float = option(
         "10m",
@@ -137,6 +139,7 @@ class NodeConfig(NotifyOptions):
         more="Then the start fails. Machines that come up together need no order this way; a wrong "
         "pd-urls shows in /readyz at once. A drainer with a relay log brings its downstream to a "
         "consistent state meanwhile.",
+        least=0,
     )
     log_format: str = option(
         "tidb",
@@ -144,6 +147,7 @@ class NodeConfig(NotifyOptions):
         flag="log-format",
         help="form of the log: tidb (the unified log format) or json",
         live=True,
+        choices=("tidb", "json"),
     )
     metrics_addr: str = option(
         "",
@@ -158,6 +162,7 @@ class NodeConfig(NotifyOptions):
         flag="metrics-interval",
         kind="duration",
         help="pause between two pushes; 0: none",
+        least=0,
     )
 
     @property
@@ -185,11 +190,7 @@ class NodeConfig(NotifyOptions):
 
     def check_node(self) -> None:
         """Raises `ConfigError`."""
-        check_kind(self.upstream)
-        if self.start_wait_s < 0:
-            raise ConfigError(f"start-wait is {self.start_wait_s:g}", hint="0 does not wait at all")
-        if self.metrics_interval_s < 0:
-            raise ConfigError(f"metrics-interval is {self.metrics_interval_s:g}", hint="seconds, 0: none")
+        check_limits(self, NodeConfig)
 
     @property
     def unix_path(self) -> str:

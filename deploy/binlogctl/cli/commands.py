@@ -306,6 +306,12 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "config docs", "print what every key of the file means", "config:reference_page", arguments=_KIND
     ),
     Command(
+        "config schema",
+        "print a JSON Schema of the file: editors complete and check by it",
+        "config:schema_of",
+        arguments=_KIND,
+    ),
+    Command(
         "completion",
         "print what a shell needs to complete binlogctl's command line",
         "completion:run",

@@ -136,6 +136,9 @@ masked.""",
 binlogctl config new drainer > drainer.toml""",
     "config docs": """\
 Markdown, as the page of the documentation.""",
+    "config schema": """\
+binlogctl config schema drainer > drainer.schema.json
+and #:schema drainer.schema.json as the first line of drainer.toml.""",
     "completion": """\
 bash: eval "$(binlogctl completion bash)"    zsh: eval "$(binlogctl completion zsh)"
 fish: binlogctl completion fish | source""",

@@ -4,6 +4,7 @@
     config show FILE     every setting in force, and where it comes from; secrets masked
     config new KIND      the short file to begin with
     config docs KIND     what every key means
+    config schema KIND   a JSON Schema of the file, for editors
 
 Which of the two daemons a file is for shows in its keys, then in its name; else -kind says it.
 
@@ -19,7 +20,7 @@ from typing import Any, Final
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON, WRONG
 from binlogctl.cluster import node_lookup
-from tidb_binlog.config import loading, reference
+from tidb_binlog.config import loading, reference, schema
 from tidb_binlog.config.loading import Setting
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
@@ -57,10 +58,17 @@ def _daemons(kind: str) -> list[_Daemon]:
         daemons.append(_Daemon("pump", pump.config.PumpConfig, pump.config.ENV_PREFIX))
     if "drainer" in kinds:
         from drainer.config import options
-        from drainer.stream.rules.rule_set import read_rules
 
-        daemons.append(_Daemon("drainer", options.DrainerConfig, options.ENV_PREFIX, read_rules))
+        daemons.append(_Daemon("drainer", options.DrainerConfig, options.ENV_PREFIX, _check_rules))
     return daemons
+
+
+def _check_rules(config: Any) -> None:
+    from drainer.ddl import rules
+    from drainer.stream.rules.rule_set import read_rules
+
+    read_rules(config)
+    rules.parse(config.ddl_rules)
 
 
 def examine(path: str, kind: str, environ: Mapping[str, str]) -> Examined:
@@ -142,6 +150,13 @@ async def reference_page(call: Call) -> int:
     """`config docs KIND`."""
     (daemon,) = _daemons(call.words[0])
     show.print_lines(*reference.page(daemon.settings, daemon.kind, daemon.env_prefix).splitlines())
+    return DONE
+
+
+async def schema_of(call: Call) -> int:
+    """`config schema KIND`."""
+    (daemon,) = _daemons(call.words[0])
+    show.print_json(schema.schema(daemon.settings, daemon.kind))
     return DONE
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from drainer.config import rule_keys
 from drainer.stream.rules.name_pattern import known_keys, names_tables
 from drainer.stream.rules.table_rules import Pattern, compile_name
 from tidb_binlog.config import secret_file
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from drainer.stream.rules.where.expression import Condition
     from tidb_binlog.table_info import TableInfo
 
-_KEYS: Final = ("db-name", "tbl-name", "where", "mask", "salt-file", "python")
 _ACTIONS: Final = ("where", "mask", "python")
 _SALT_BYTES_MIN: Final = 16
 
@@ -71,7 +71,7 @@ class RowRule:
     @classmethod
     def read(cls, label: str, rule: Mapping[str, Any], *, idle: bool = False) -> RowRule:
         """One `[[syncer.row-rule]]`, which may do nothing if `idle`. Raises `ConfigError`."""
-        known_keys(label, rule, _KEYS)
+        known_keys(label, rule, rule_keys.ROWS)
         names_tables(label, rule)
         if not idle and not any(key in rule for key in _ACTIONS):
             raise ConfigError(f"{label} does nothing", hint="give it where, mask or python")

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from drainer.config import rule_keys
 from drainer.stream.rules.name_pattern import Source, known_keys, names_tables, texts
 from drainer.stream.rules.row_rule import RowRules, read_row_rules
 from drainer.stream.rules.table_rules import (
@@ -145,7 +146,7 @@ def _text(settings: DrainerConfig, rows: RowRules) -> str:
 def name_pairs(key: str, rules: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Reads tables by name. Raises `ConfigError`."""
     for rule in rules:
-        known_keys(f"`{key}`", rule, ("db-name", "tbl-name"))
+        known_keys(f"`{key}`", rule, rule_keys.NAMES)
         for name, what in (("db-name", "schema"), ("tbl-name", "table")):
             if not isinstance(rule.get(name), str) or not rule[name]:
                 raise ConfigError(f"empty {what} name in `{key}` config", hint=f"each rule needs {name}")
@@ -168,7 +169,7 @@ def _event_rules(tables: Mapping[str, Any]) -> dict[str, EventRule]:
         label = f"`binlog-filter-rule.{name}`"
         if not isinstance(table, dict):
             raise ConfigError(f"{label} is not a table", hint=f"write [syncer.binlog-filter-rule.{name}]")
-        known_keys(label, table, ("ignore-event", "ignore-sql"))
+        known_keys(label, table, rule_keys.EVENTS)
         events = texts(label, "ignore-event", table.get("ignore-event", []))
         sql = texts(label, "ignore-sql", table.get("ignore-sql", []))
         rules[name] = EventRule.of(name, events, sql)
@@ -189,7 +190,7 @@ def _migrate_rules(settings: DrainerConfig) -> list[_Migrate]:
     migrate_rules = []
     for number, rule in enumerate(settings.table_migrate_rule, 1):
         label = f"`table-migrate-rule` {number}"
-        known_keys(label, rule, ("source", "target", "binlog-filter-rule"))
+        known_keys(label, rule, rule_keys.ROUTE)
         schema, table = _place(label, "source", rule.get("source"))
         try:
             source = Source.of(schema, table, case_sensitive=settings.case_sensitive)
@@ -239,7 +240,7 @@ def _column_rules(rules: Sequence[Mapping[str, Any]]) -> list[ColumnRule]:
     column_rules = []
     for number, rule in enumerate(rules, 1):
         label = f"`column-rule` {number}"
-        known_keys(label, rule, ("db-name", "tbl-name", "columns", "ignore-columns"))
+        known_keys(label, rule, rule_keys.COLUMNS)
         names_tables(label, rule)
         given = [key for key in ("columns", "ignore-columns") if key in rule]
         if len(given) != 1:

@@ -42,7 +42,7 @@ def test_addresses(address: str) -> None:
         (["-upstream", "mars"], "upstream"),
         (["-initial-commit-ts", "-2"], "initial-commit-ts"),
         (["-ignore-schemas", "a,,b"], "ignore-schemas"),
-        (["-metrics-interval", "-1"], "metrics-interval"),
+        (["-metrics-interval", "-1"], "MetricsInterval is -1"),
     ],
 )
 def test_impossible_values(argv: list[str], word: str) -> None:
@@ -78,7 +78,7 @@ def test_what_becomes_of_conversions_is_one_of_three(tmp_path: Path) -> None:
     file.write_text('[syncer]\nddl-conversions = "both"\n')
     with pytest.raises(ConfigError, match="ddl-conversions is 'both'") as raised:
         load(f"-config={file}")
-    assert raised.value.hint == "convert, wait or downstream"
+    assert raised.value.hint == "it must be one of 'convert', 'wait', 'downstream'"
 
 
 # -- what a Go drainer was started with --------------------------------------------------------------------

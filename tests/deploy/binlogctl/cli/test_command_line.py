@@ -99,7 +99,8 @@ def test_only_where_to_connect_comes_from_the_environment() -> None:
         (["nods"], "'nods' is no command (did you mean nodes?)"),
         (
             ["config"],
-            "config: nothing is no command of it (binlogctl config check FILE|show FILE|new KIND|docs KIND)",
+            "config: nothing is no command of it "
+            "(binlogctl config check FILE|show FILE|new KIND|docs KIND|schema KIND)",
         ),
         (["pause"], "the following arguments are required: NODE"),
         (["pause", "a", "b"], "'b' is one word too many"),

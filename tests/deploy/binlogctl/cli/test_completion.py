@@ -49,7 +49,7 @@ def offered(script: str, *words: str) -> set[str]:
 def test_bash_completes(bash: str) -> None:
     assert {command.words.split()[0] for command in commands.worded()} <= offered(bash, "")
     assert offered(bash, "no") == {"nodes"}
-    assert offered(bash, "config", "") == {"check", "show", "new", "docs"}
+    assert offered(bash, "config", "") == {"check", "show", "new", "docs", "schema"}
     assert offered(bash, "ddl", "re") == {"retry", "rewrite"}
     assert offered(bash, "close", "n", "-f") == {"-force"}
     assert offered(bash, "close", "n", "--f") == {"--force"}

@@ -37,3 +37,13 @@ def test_keys_count_before_the_name(tmp_path: Path) -> None:
     path = tmp_path / "pump.toml"
     path.write_text(SHARED + '[syncer]\ndb-type = "mysql"\n[syncer.to]\nhost = "h"\n')
     assert examine(str(path), "", {}).kind == "drainer"
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong"), [('action = "jump"', "ddl-rule"), ('where = "id >"\ndb-name = "a"', "ddl-rule")]
+)
+def test_rules_of_ddl_are_read_as_the_drainer_reads_them(tmp_path: Path, rule: str, wrong: str) -> None:
+    path = tmp_path / "drainer.toml"
+    path.write_text(f"[[syncer.ddl-rule]]\n{rule}\n")
+    (problem,) = examine(str(path), "", {}).problems
+    assert wrong in problem.message
