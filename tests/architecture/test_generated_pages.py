@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tools import alert_rules, config_reference
+from tools import alert_rules, config_reference, pictures
 
 MADE = {
     **dict.fromkeys(config_reference.files(), config_reference),
     **dict.fromkeys(alert_rules.files(), alert_rules),
+    **dict.fromkeys(pictures.files(), pictures),
 }
 
 

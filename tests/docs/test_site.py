@@ -77,7 +77,8 @@ def test_the_build_fails_at_a_warning() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "assets").glob("*.svg")), ids=lambda path: path.name)
 def test_a_drawing_can_be_read_by_everybody(path: Path) -> None:
-    """Its text is text, a screen reader has its title, and it has colours for a dark page."""
+    """It is on a page with words for it, its text is text, and it has colours for a dark page."""
+    assert any(re.search(rf"!\[[^\]]{{20,}}\]\([^)]*/?{path.name}\)", text) for text in TEXTS.values())
     namespace = "{http://www.w3.org/2000/svg}"
     root = ElementTree.parse(path).getroot()
     assert root.attrib["role"] == "img"
