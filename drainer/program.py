@@ -74,7 +74,9 @@ class Process:
         self._operating = Operating(
             settings, read, process, self._routes, self._clock, settings.tls, self._starting
         )
-        self._page = StatusPage(registry.DRAINERS, self._routes, self._starting, self._clock, recorder)
+        self._page = StatusPage(
+            registry.DRAINERS, self._routes, self._starting, self._clock, recorder, settings.tls
+        )
         self._page.show(self._operating.document)
         self._state = self._operating.state
         self._pipeline: asyncio.Future[Pipeline] = asyncio.get_running_loop().create_future()

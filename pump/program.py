@@ -51,6 +51,7 @@ from tidb_binlog.config import loading
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.late_dataclass import dataclass, field
+from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.notify.notifier import Notifier
 from tidb_binlog.observe import log, metrics_push
 from tidb_binlog.observe.recent_events import Recorder
@@ -128,7 +129,7 @@ async def start(
             logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
     else:
         node_id = ""
-    routes, page = first_routes(opened, starting, clock, recorder)
+    routes, page = first_routes(opened, starting, clock, recorder, tls)
     opened.listener = await listener.listen(settings, services_before_start(starting), routes)
     process.task("history", page.watch(settings.data_dir))
     opened.upstream = upstream = await starting.wait_for(
@@ -186,13 +187,13 @@ async def start(
 
 
 def first_routes(
-    opened: StartedParts, starting: Starting, clock: Clock, recorder: Recorder
+    opened: StartedParts, starting: Starting, clock: Clock, recorder: Recorder, tls: TlsConfig | None
 ) -> tuple[Routes, StatusPage]:
     """What a pump answers from its first moment on."""
     routes = Routes()
     health.add_health(routes, lambda: unready(opened, starting))
     starting.add_status(routes)
-    return routes, StatusPage(PUMPS, routes, starting, clock, recorder)
+    return routes, StatusPage(PUMPS, routes, starting, clock, recorder, tls)
 
 
 async def open_storage(

@@ -1,6 +1,7 @@
 """Status: the HTTP routes of a pump.
 
     GET  /                          a page for people (`tidb_binlog.serving.status_page`)
+    GET  /cluster                   all nodes for people (`tidb_binlog.serving.cluster_page`)
     GET  /status                    all pumps as the registry has them, a fresh timestamp, and this pump
     GET  /drainers                  all drainers as the registry has them
     PUT  /state/{node_id}/{action}  pause, close; close?force=true does not wait

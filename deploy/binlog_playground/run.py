@@ -29,11 +29,11 @@ from binlog_playground.options import Options
 from binlog_playground.replay import Replay
 from binlog_playground.scenario import Scenario, load
 from binlogctl.cluster import snapshot
-from binlogctl.cluster.overview import Overview
 from drainer.mysql.errors import SessionError
 from pumpclient.publish.publisher import open_publisher
 from tidb_binlog import tso
 from tidb_binlog.clock import Clock
+from tidb_binlog.cluster.overview import Overview
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.etcd.registry import EtcdRegistry

@@ -18,11 +18,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from binlogctl.net.node_http import ask
 from drainer.config import options as drainer
 from pump import config as pump
 from tidb_binlog.config import loading
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.net.node_http import ask
 from tidb_binlog.observe.show import print_lines
 from tidb_binlog.serving.node_config import NodeConfig
 

@@ -161,7 +161,7 @@ CORES = (
     "binlogctl.cluster.forget_consequences",
     "binlogctl.cluster.node_lookup",
     "binlogctl.cluster.in_doubt",
-    "binlogctl.cluster.overview",
+    "tidb_binlog.cluster.overview",
     "pump.write.admission",
     "pump.log.delivery",
     "pump.membership.close_conditions",

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogctl.cluster import overview
 from binlogctl.doctor.gather import answers
 from drainer.checkpoint import savepoint
 from drainer.checkpoint.value import Checkpoint, Intent
@@ -23,6 +22,7 @@ from drainer.operate.status import pump_status
 from pumpclient.schema import catalog
 from tests.cases import case
 from tidb_binlog import ddl_job, time_text
+from tidb_binlog.cluster import overview
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.errors import BinlogError, Corruption
 from tidb_binlog.foreign_document import json_object, reading, typed

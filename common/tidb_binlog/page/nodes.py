@@ -16,13 +16,12 @@ from typing import Final
 from tidb_binlog import tso
 from tidb_binlog.cluster.liveness import clock_s, life
 from tidb_binlog.cluster.node import OFFLINE, ONLINE
+from tidb_binlog.cluster.overview import QUIET_S
 from tidb_binlog.cluster.registry import KINDS, PUMPS, ClusterView, NodeEntry
 from tidb_binlog.page.markup import Markup, behind, element, join, place, table
 from tidb_binlog.tso import Ts
 
 _ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
-QUIET_S: Final = 5.0
-"""So old may be what quiet nodes have said: pumps store time marks 3 s apart. They are up to date."""
 _HEADS: Final = ("node", "kind", "state", "alive", "behind", "address", "position", "told")
 
 
@@ -92,7 +91,13 @@ def _labels(entry: NodeEntry) -> object:
 def _link(entry: NodeEntry) -> object:
     """To its page; of a node that keeps no lease, as Go nodes do, to its /status, which it has for sure."""
     status = entry.status
-    if status.is_reader or status.state == OFFLINE or not _ADDRESS.fullmatch(status.host):
+    if status.is_reader or status.state == OFFLINE:
         return status.node_id
-    path = "/status" if entry.alive is None else "/"
-    return element("a", status.node_id, href=f"//{status.host}{path}", rel="noreferrer")
+    return link(status.node_id, status.host, "/status" if entry.alive is None else "/")
+
+
+def link(node_id: str, address: str, path: str) -> object:
+    """To a node, unless its address is none."""
+    if not _ADDRESS.fullmatch(address):
+        return node_id
+    return element("a", node_id, href=f"//{address}{path}", rel="noreferrer")

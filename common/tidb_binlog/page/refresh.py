@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidb_binlog.page.markup import Markup, element
+
 REFRESH_S: Final = 5
 SCRIPT: Final = """
 "use strict";
@@ -107,3 +109,13 @@ SCRIPT: Final = """
   begin();
 })();
 """.replace("SECONDS", str(REFRESH_S))
+
+
+def bar() -> Markup:
+    """The last element of such a page."""
+    return element(
+        "div",
+        element("span", "Load the page again to see what has changed since."),
+        element("button", "Stop refreshing", type="button", hidden="hidden"),
+        id="refresh",
+    )

@@ -18,15 +18,15 @@ from tidb_binlog.observe.recent_events import Event
 from tidb_binlog.page import curves, drainer_sections, nodes, pump_sections, refresh, way
 from tidb_binlog.page.markup import Markup, element, join, place, table, wall
 from tidb_binlog.page.template import STYLE, page, security_policy
+from tidb_binlog.page.verdict import verdict
 from tidb_binlog.status.drainer import DrainerDocument
 from tidb_binlog.status.drainer_conditions import of_drainer
 from tidb_binlog.status.history import History
 from tidb_binlog.status.pump import PumpDocument
 from tidb_binlog.status.pump_conditions import of_pump
-from tidb_binlog.status.troubles import ERROR, Trouble
 from tidb_binlog.tso import Ts
 
-_STYLE: Final = (
+PAGE_STYLE: Final = (
     STYLE
     + way.STYLE
     + curves.STYLE
@@ -53,12 +53,19 @@ padding:4px 12px;cursor:pointer}:focus-visible{outline:2px solid var(--link);out
 @media (max-width:720px){main{padding:18px 12px 40px}.facts div{flex-wrap:wrap}.facts dd{text-align:left}}
 """
 )
-HEADERS: Final = (
-    ("content-security-policy", security_policy(style=_STYLE, script=refresh.SCRIPT)),
-    ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
-    ("cache-control", "no-store"),
-)
+
+
+def headers(style: str) -> tuple[tuple[str, str], ...]:
+    """With which a page of that style is given, whose script is `refresh`."""
+    return (
+        ("content-security-policy", security_policy(style=style, script=refresh.SCRIPT)),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-store"),
+    )
+
+
+HEADERS: Final = headers(PAGE_STYLE)
 _EVENTS: Final = ("time", "level", "what", "details", "from")
 _NAMES: Final = {PUMPS: "pump", DRAINERS: "drainer"}
 
@@ -79,10 +86,7 @@ class Shown:
 
     @property
     def node_id(self) -> str:
-        document = self.document
-        if isinstance(document, PumpDocument):
-            return "" if document.pump is None else document.pump.node_id
-        return "" if document is None else document.node_id
+        return id_of(self.document)
 
     @property
     def state(self) -> str:
@@ -106,12 +110,19 @@ class Shown:
         return max(times)
 
 
+def id_of(document: PumpDocument | DrainerDocument | None) -> str:
+    """Of the node that says it; "" where it does not."""
+    if isinstance(document, PumpDocument):
+        return "" if document.pump is None else document.pump.node_id
+    return "" if document is None else document.node_id
+
+
 def html(shown: Shown) -> str:
     """The page."""
     name = f"{_NAMES[shown.kind]} {shown.node_id}".strip()
     state = shown.state
     return page(
-        f"{name}: {state}" if state else name, _parts(shown, name), style=_STYLE, script=refresh.SCRIPT
+        f"{name}: {state}" if state else name, _parts(shown, name), style=PAGE_STYLE, script=refresh.SCRIPT
     )
 
 
@@ -120,28 +131,25 @@ def _parts(shown: Shown, name: str) -> Iterator[str]:
     yield _verdict(shown, name)
     document = shown.document
     if not shown.past.is_empty:
-        yield _section("hour", "Last hour", curves.section(shown.past, shown.kind))
+        yield section("hour", "Last hour", curves.section(shown.past, shown.kind))
     cluster = nodes.section(
         shown.view, shown.why_no_view, shown.kind, shown.node_id, shown.now_ts, shown.time_s
     )
-    yield _section("cluster", "Cluster", cluster)
+    every = element("p", element("a", "What all nodes say of themselves", href="/cluster"))
+    yield section("cluster", "Cluster", join(cluster, every))
     sections: Iterator[tuple[str, Markup]] = iter(())
     if isinstance(document, PumpDocument):
         sections = pump_sections.sections(document)
     elif document is not None:
         sections = drainer_sections.sections(document)
     for number, (title, content) in enumerate(sections):
-        yield _section(f"part-{number}", title, content)
-    yield _section("events", "Events", _events(shown.events))
-    yield element(
-        "div",
-        element("span", "Load the page again to see what has changed since."),
-        element("button", "Stop refreshing", type="button", hidden="hidden"),
-        id="refresh",
-    )
+        yield section(f"part-{number}", title, content)
+    yield section("events", "Events", _events(shown.events))
+    yield refresh.bar()
 
 
-def _section(name: str, title: str, content: Markup) -> Markup:
+def section(name: str, title: str, content: Markup) -> Markup:
+    """A part of a page, which the refresh takes for one by its `name`."""
     return element("section", element("h2", title), content, id=name)
 
 
@@ -160,34 +168,12 @@ def _verdict(shown: Shown, name: str) -> Markup:
     document = shown.document
     if document is None:
         said = f"Starting: {shown.reason}" if shown.reason else "Starting"
-        return element("div", said, class_="verdict part", id="verdict")
+        return verdict(said, (), is_well=False)
     if isinstance(document, PumpDocument):
         title, troubles = pump_sections.headline(document), of_pump(document, name)
     else:
         title, troubles = drainer_sections.headline(document), of_drainer(document, name)
-    troubles.sort(key=lambda trouble: trouble.severity != ERROR)
-    level = "good"
-    if troubles:
-        level = "bad" if troubles[0].severity == ERROR else "part"
-    elif shown.state != "online":
-        level = "part"
-    worst = element("div", *_words(troubles[0]), element("p", title)) if troubles else title
-    others = (
-        element("ul", *(element("li", *_words(trouble)) for trouble in troubles[1:20]))
-        if troubles[1:]
-        else ""
-    )
-    return element("div", worst, others, class_=f"verdict {level}", id="verdict")
-
-
-def _words(trouble: Trouble) -> Iterator[object]:
-    yield f"{trouble.text[:1].upper()}{trouble.text[1:]}"
-    if trouble.hint:
-        yield " ("
-        # Every second part of a hint stands between backticks: it is a command.
-        for number, part in enumerate(trouble.hint.split("`")):
-            yield element("code", part) if number % 2 else part
-        yield ")"
+    return verdict(title, troubles, is_well=shown.state == "online")
 
 
 def _events(events: Sequence[Event]) -> Markup:

@@ -1,4 +1,4 @@
-"""Status page: `GET /` of a node, from its first moment on.
+"""Status page: `GET /` of a node, from its first moment on, and `GET /cluster` beside it.
 
 Drives  `tidb_binlog.page.status_page`
 Keeps   the last hour of this node, for the page (`watch`)
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from typing import Final
 
 from tidb_binlog.clock import Clock, look_later
@@ -20,27 +19,30 @@ from tidb_binlog.cluster.registry import ClusterView, Registry
 from tidb_binlog.door.http.routes import HTML_TYPE, Response, Routes
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.net.abandonable_thread import in_abandonable_thread
+from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe.recent_events import Recorder
 from tidb_binlog.page.status_page import HEADERS, Shown, html
 from tidb_binlog.serving import health
+from tidb_binlog.serving.cluster_page import ClusterPage, Document
 from tidb_binlog.serving.starting import Starting
 from tidb_binlog.status import history
-from tidb_binlog.status.drainer import DrainerDocument
-from tidb_binlog.status.pump import PumpDocument
 
 REGISTRY_S: Final = 2.0
 FRESH_S: Final = 1.0
 DISK_S: Final = 2.0
-
-Document = Callable[[], PumpDocument | DrainerDocument | None]
-"""None: the node is not up yet."""
 
 
 class StatusPage:
     """`kind` as in the registry. `know` and `show` are called as soon as there is something to know."""
 
     def __init__(
-        self, kind: str, routes: Routes, starting: Starting, clock: Clock, recorder: Recorder
+        self,
+        kind: str,
+        routes: Routes,
+        starting: Starting,
+        clock: Clock,
+        recorder: Recorder,
+        tls: TlsConfig | None,
     ) -> None:
         self._kind = kind
         self._starting = starting
@@ -53,6 +55,7 @@ class StatusPage:
         self._history = history.History()
         self._asking = asyncio.Lock()
         routes.add("GET", "/", self._answer)
+        ClusterPage(kind, routes, clock, tls, self._cluster, lambda: self._document())
 
     def know(self, registry: Registry) -> None:
         self._registry = registry

@@ -1,7 +1,7 @@
 """In doubt: transactions that an application has prepared, and whose end is written nowhere.
 
 In     prepared entries of the standalone upstream, the time
-Out    a line for each database that is to be asked, with what asks it
+Out    a line for each database that is to be asked, with what asks it; troubles of the cluster
 Why    a prepared transaction holds up every drainer, and no timer ends it: only the application's
        own database knows whether it is committed
 """
@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidb_binlog import tso
+from tidb_binlog.errors import Corruption
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.quantities import span
+from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
 from tidb_binlog.upstream.standalone.layout import Prepared
 
 AGE_S: Final = 60.0
@@ -54,3 +56,13 @@ def _seen(database: str, start_tss: list[int], now_s: float) -> str:
     more = f" and {len(start_tss) - 1} more" if len(start_tss) > 1 else ""
     age = span(tso.age_s(start_tss[0], now_s))
     return f"transaction {start_tss[0]}{more}, begun {age} ago, is prepared in database {database}"
+
+
+def troubles(prepared: Mapping[int, Prepared] | Corruption, now_s: float) -> list[Trouble]:
+    """`Corruption`: why the table cannot be read. `now_s`: by the upstream's clock."""
+    if isinstance(prepared, Corruption):
+        return [Trouble(ERROR, "upstream", f"its table of transactions: {prepared.message}", prepared.hint)]
+    return [
+        Trouble(ERROR if doubt.abandoned else WARNING, "upstream", f"{doubt.seen}; {WHY}", MEND)
+        for doubt in doubts(prepared, now_s)
+    ]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from binlogctl.cluster.bars import curve
-from binlogctl.cluster.overview import NodeLine, Overview
+from tidb_binlog.cluster.overview import NodeLine, Overview
 from tidb_binlog.cluster.registry import DRAINERS
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.quantities import span

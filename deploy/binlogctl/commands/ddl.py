@@ -23,11 +23,12 @@ from typing import Any, Final
 
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON, LOG, TABLE, TEXT
-from binlogctl.net import connection, node_http
+from binlogctl.net import connection
 from tidb_binlog.cluster.node import OFFLINE
 from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.errors import BinlogError, Conflict, FlagError, Rejected
 from tidb_binlog.late_dataclass import dataclass, replace
+from tidb_binlog.net import node_http
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log, show
 

@@ -14,10 +14,11 @@ from typing import Final
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE
 from binlogctl.cli.settings import CtlSettings
-from binlogctl.net import connection, node_http
+from binlogctl.net import connection
 from tidb_binlog import tso
 from tidb_binlog.cluster.registry import NodeEntry
 from tidb_binlog.errors import BinlogError, FlagError, Rejected
+from tidb_binlog.net import node_http
 from tidb_binlog.observe import log
 
 ROLLED_BACK: Final = "rolled-back"

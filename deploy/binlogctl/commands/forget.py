@@ -15,11 +15,12 @@ from binlogctl.cli.commands import DONE
 from binlogctl.cli.settings import CtlSettings
 from binlogctl.cluster import forget_consequences, node_lookup
 from binlogctl.cluster.node_lookup import RegisteredNode
-from binlogctl.net import connection, node_http
+from binlogctl.net import connection
 from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.node import OFFLINE
 from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.net import node_http
 from tidb_binlog.observe import show
 from tidb_binlog.quantities import span
 

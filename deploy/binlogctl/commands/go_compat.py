@@ -18,11 +18,12 @@ from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON, LOG
 from binlogctl.cli.settings import CtlSettings
 from binlogctl.cluster import node_table
-from binlogctl.net import connection, node_http
+from binlogctl.net import connection
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import OFFLINE, STATES
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS, NodeEntry, status_key
 from tidb_binlog.errors import Conflict, FlagError, Rejected
+from tidb_binlog.net import node_http
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 

@@ -18,12 +18,13 @@ from binlogctl.cluster import leaving, node_lookup
 from binlogctl.cluster.leaving import CLOSE, ON_THE_WAY, PAUSE, TARGETS, Arrived, Astray, Waits
 from binlogctl.cluster.node_lookup import RegisteredNode
 from binlogctl.commands import go_compat
-from binlogctl.net import connection, node_http
+from binlogctl.net import connection
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED
 from tidb_binlog.cluster.registry import DRAINERS, NodeEntry
 from tidb_binlog.errors import BinlogError, FlagError, Rejected, Unavailable
 from tidb_binlog.etcd.registry import EtcdRegistry
+from tidb_binlog.net import node_http
 from tidb_binlog.observe import show
 from tidb_binlog.quantities import span
 

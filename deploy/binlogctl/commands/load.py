@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON
 from binlogctl.commands.ddl import addresses_of
-from binlogctl.net import connection, drainer_file, node_http
+from binlogctl.net import connection, drainer_file
 from tidb_binlog import time_text
 from tidb_binlog.errors import ConfigError, Conflict, FlagError, Rejected, Unavailable
+from tidb_binlog.net import node_http
 from tidb_binlog.observe import log, show
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON, NOT_WELL, SOON
 from binlogctl.cluster import snapshot
 from binlogctl.cluster.bars import COLOURS, between, stacked
-from binlogctl.cluster.overview import STAGES, Kept, NodeLine, Overview
 from binlogctl.net import connection
 from tidb_binlog import time_text
-from tidb_binlog.cluster.liveness import life
+from tidb_binlog.cluster.overview import STAGES, Kept, NodeLine, Overview
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.observe import show
 from tidb_binlog.quantities import UP_TO_DATE, behind_text, span
@@ -108,19 +107,11 @@ def _trouble_line(trouble: Trouble) -> str:
     return f"{trouble.severity}: {trouble.node} {trouble.text}{hint}"
 
 
-def _state(line: NodeLine) -> str:
-    """The registry's word, and what speaks against it."""
-    alive = life(line.state, line.alive)
-    if alive == "dead":
-        return f"{line.state}, dead"
-    return line.state if line.answers or alive == "no" else f"{line.state}, no answer"
-
-
 def _row(line: NodeLine, now_ts: Ts) -> list[str]:
     behind = "" if line.behind_s is None else span(line.behind_s) if line.behind_s else UP_TO_DATE
     position = _position(line.position_ts, now_ts) if line.position_ts else ""
     name = f"{line.node_id} (reader)" if line.reader else line.node_id
-    return [name, line.address, _state(line), position, behind, line.doing]
+    return [name, line.address, line.state_text, position, behind, line.doing]
 
 
 def _position(ts: Ts, now_ts: Ts) -> str:

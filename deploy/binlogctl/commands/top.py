@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON
 from binlogctl.cluster import snapshot, top_view
-from binlogctl.cluster.overview import Overview
 from binlogctl.cluster.top_view import SORTS, Past, View
 from binlogctl.commands import status
 from binlogctl.net import connection
 from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster.overview import Overview
 from tidb_binlog.errors import FlagError, Unavailable
 from tidb_binlog.observe import show
 

@@ -1,6 +1,7 @@
 """HTTP: what others may ask of a running Drainer, over gRPC (`binlog.Cistern`) and HTTP.
 
     GET /                          a page for people (`tidb_binlog.serving.status_page`)
+    GET /cluster                   all nodes for people (`tidb_binlog.serving.cluster_page`)
     GET /status                    JSON of the Go drainer (PumpPos, Synced, LastTS, TsMap) plus our own keys
     GET /commit_ts                 the stored checkpoint
     GET /metrics                   for Prometheus: text, or OpenMetrics if Accept names it
@@ -23,7 +24,8 @@ drainer while it goes on, answer with a status of its own:
     PUT /apply/hold?token=T&at=TS     let it go on to exactly TS, and hold it there
     PUT /apply/release?token=T        let it go on. `valid`: it was held all the time until now
 
-Everything but GET /, /status, /commit_ts and /metrics is for this host, `admin-from` and mutual TLS only.
+Everything but GET /, /cluster, /status, /commit_ts and /metrics is for this host, `admin-from` and mutual TLS
+only.
 """
 
 from __future__ import annotations

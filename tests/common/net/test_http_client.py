@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from binlogctl.doctor.facts import ClockFacts
-from binlogctl.net import node_http
 from tests import certificates
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.net import node_http
 from tidb_binlog.net.http_client import HttpClient
 from tidb_binlog.net.port import free_ports
 from tidb_binlog.net.tls import TlsConfig

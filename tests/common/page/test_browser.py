@@ -16,10 +16,14 @@ from typing import Any
 import pytest
 
 from tests.common.page.support import chromium
+from tests.common.page.support.cluster import NOW_S, drainer, overview_of, pump
 from tests.common.page.support.hostile import ATTACK, events, filled, view
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.page import cluster_page
+from tidb_binlog.page.cluster_page import ShownCluster
 from tidb_binlog.page.status_page import HEADERS, Shown, html
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus
+from tidb_binlog.status.history import EVERY_S, PLACES, History, Look
 from tidb_binlog.status.pump import PumpDocument
 
 pytestmark = pytest.mark.skipif(
@@ -29,11 +33,28 @@ FORMS = {PUMPS: PumpDocument, DRAINERS: DrainerDocument}
 AGAIN = "document.getElementById('refresh').textContent.includes('Refreshed at')"
 
 
+A_CLUSTER = overview_of(
+    pump("p1", left_s=360_000.0),
+    pump("p2", alive=False, document=None, error="no route to host"),
+    drainer("d1", behind_s=40.0),
+    drainer(ATTACK, document=None, error=ATTACK),
+    drainer("cdc", reader=True),
+)
+
+
+def an_hour() -> History:
+    history = History()
+    for number in range(PLACES):
+        history.note(number * EVERY_S, Look(float(number % 60), number * 10_000), (900 - number) << 30)
+    return history
+
+
 @dataclass
 class Node:
-    """A node's door as far as a browser sees it: the page, with its headers, as of now."""
+    """A node's door as far as a browser sees it: the pages, with their headers, as of now."""
 
     shown: Shown
+    cluster: ShownCluster
     status: int = 200
     asked: list[str] = field(default_factory=list)
     url: str = ""
@@ -47,14 +68,18 @@ def browser() -> Iterator[chromium.Browser]:
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    made = Node(Shown(DRAINERS, filled(DrainerDocument), "", view(), "", events(), 1_700_000_000.0))
+    shown = Shown(DRAINERS, filled(DrainerDocument), "", view(), "", events(), NOW_S, an_hour())
+    made = Node(shown, ShownCluster(PUMPS, "p1", A_CLUSTER, "", NOW_S))
 
     class Door(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             made.asked.append(f"{self.command} {self.path}")
-            body = html(made.shown).encode() if made.status == 200 else b"gone"
+            is_cluster = self.path == "/cluster"
+            text = cluster_page.html(made.cluster) if is_cluster else html(made.shown)
+            body = text.encode() if made.status == 200 else b"gone"
             self.send_response(made.status)
-            for name, value in HEADERS if made.status == 200 else ():
+            headers = cluster_page.HEADERS if is_cluster else HEADERS
+            for name, value in headers if made.status == 200 else ():
                 self.send_header(name, value)
             self.send_header("content-type", "text/html; charset=utf-8")
             self.send_header("content-length", str(len(body)))
@@ -152,6 +177,51 @@ def test_a_node_that_is_gone_is_told_and_what_was_shown_stays(browser: chromium.
     page.until(AGAIN)
 
 
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_last_hour_is_drawn_as_wide_as_its_place(
+    browser: chromium.Browser, node: Node, width: int
+) -> None:
+    page = browser.page()
+    page.look(width=width)
+    page.open(node.url)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('.hour figure')].map((one) => ['svg', '.area'].map("
+        "(name) => { const box = one.querySelector(name).getBoundingClientRect();"
+        " return [box.width, box.height]; }))"
+    )
+    assert len(boxes) == 3
+    for (svg_width, svg_height), (area_width, area_height) in boxes:
+        assert svg_width > 200
+        assert abs(area_width - svg_width) < 0.05 * svg_width
+        assert svg_height * 0.8 < area_height <= svg_height
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1200, False)])
+def test_the_whole_cluster_fits_and_leads_to_its_nodes(
+    browser: chromium.Browser, node: Node, width: int, dark: bool
+) -> None:
+    page = browser.page()
+    hasten(page)
+    page.look(dark=dark, width=width)
+    page.open(node.url)
+    page.evaluate("document.querySelector('#cluster a[href=\"/cluster\"]').click()")
+    page.until("document.title === 'Cluster' && document.readyState === 'complete'")
+    page.until(AGAIN)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    hidden = "[...document.querySelectorAll('article')].filter((one) => !one.checkVisibility()).length"
+    assert page.evaluate(f"[document.querySelectorAll('article').length, {hidden}]") == [5, 0]
+    first_of_pumps = page.evaluate("document.querySelector('#pumps article').textContent")
+    assert first_of_pumps.startswith("online, deadp2")
+    bar = "document.querySelector('#drainers .ok svg, #drainers svg').getBoundingClientRect()"
+    assert page.evaluate(f"[{bar}.width > 200, {bar}.height]") == [True, 8]
+    page.evaluate("document.querySelector('#about a').click()")
+    page.until("document.title.startsWith('drainer')")
+    assert {url.removeprefix(node.url) for url in page.requests} == {"", "cluster"}
+    assert page.complaints == []
+
+
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_fits_a_telephone_and_the_dark(
@@ -172,16 +242,17 @@ AXE = importlib.util.find_spec("axe_core_python")
 
 @pytest.mark.skipif(AXE is None, reason="axe-core-python, of the extra dev, is not installed")
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1200, False)])
-@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("kind", [*FORMS, "cluster"])
 def test_axe_finds_nothing_that_keeps_anyone_from_reading_it(
     browser: chromium.Browser, node: Node, kind: str, width: int, dark: bool
 ) -> None:
     assert AXE is not None
     assert AXE.origin is not None
-    node.shown = replace(node.shown, kind=kind, document=filled(FORMS[kind]))
+    if kind in FORMS:
+        node.shown = replace(node.shown, kind=kind, document=filled(FORMS[kind]))
     page = browser.page()
     page.look(dark=dark, width=width)
-    page.open(node.url)
+    page.open(node.url + ("cluster" if kind == "cluster" else ""))
     page.evaluate((Path(AXE.origin).parent / "axe.min.js").read_text() + "; 0")
     wrong = "all.violations.map((one) => one.id + one.nodes[0].html)"
     found, passed = page.evaluate(f"axe.run().then((all) => [{wrong}, all.passes.length])")

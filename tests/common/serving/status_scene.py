@@ -12,6 +12,7 @@ from tidb_binlog.cluster.node import ONLINE, NodeStatus
 from tidb_binlog.cluster.registry import PUMPS, ClusterView, NodeEntry
 from tidb_binlog.door.http.admin_guard import AdminGuard
 from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
+from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe.recent_events import Recorder
 from tidb_binlog.serving.starting import Starting
 from tidb_binlog.serving.status_page import StatusPage
@@ -46,11 +47,12 @@ class Scene:
     clock: Any = field(default_factory=LoopClock)
     routes: Routes = field(default_factory=Routes)
     recorder: Recorder = field(default_factory=Recorder)
+    tls: TlsConfig | None = None
 
     def __post_init__(self) -> None:
         self.starting = Starting(600.0, self.clock, lambda _: None)
         self.starting.add_status(self.routes)
-        self.page = StatusPage(PUMPS, self.routes, self.starting, self.clock, self.recorder)
+        self.page = StatusPage(PUMPS, self.routes, self.starting, self.clock, self.recorder, self.tls)
         self.page.show(lambda: self.document)
         if self.registry is not None:
             self.page.know(self.registry)

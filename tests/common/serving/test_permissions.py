@@ -41,6 +41,7 @@ METHODS = {
 }
 ROUTES = {
     ("GET", "/"): READ,
+    ("GET", "/cluster"): READ,
     ("GET", "/healthz"): READ,
     ("GET", "/readyz"): READ,
     ("GET", "/status"): READ,

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from binlogctl.cluster.overview import NodeSnapshot, build
 from binlogctl.doctor.checks.nodes import check_nodes
 from binlogctl.doctor.checks.storage import check_disks
 from binlogctl.doctor.facts import NodeFacts
@@ -19,6 +18,7 @@ from binlogctl.doctor.gather.answers import read_drainer, read_pump
 from tests.deploy.prometheus.rules import alerts
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import ONLINE
+from tidb_binlog.cluster.overview import NodeSnapshot, build
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.page.status_page import Shown, html
 from tidb_binlog.status.codec import read

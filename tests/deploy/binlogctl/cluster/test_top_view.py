@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from binlogctl.cluster import top_view
-from binlogctl.cluster.overview import NodeLine, Overview
 from binlogctl.cluster.top_view import SORTS, View, keys, pressed
+from tidb_binlog.cluster.overview import NodeLine, Overview
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
 

@@ -20,7 +20,6 @@ import pytest
 
 from binlog_playground.cluster.etcd_server import EtcdServer
 from binlogctl.cli import commands
-from binlogctl.net import node_http
 from drainer.config import password
 from tests.certificates import authority, leaf, write
 from tests.deploy.binlogctl.conftest import Ctl
@@ -29,6 +28,7 @@ from tidb_binlog.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.errors import ConfigError, Unavailable
 from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
+from tidb_binlog.net import node_http
 
 ROOT = Path(__file__).parents[4]
 ONLINE_PUMP = NodeStatus("a:8250", "10.0.0.5:8250", ONLINE, 408012403141509121, 408012402512363520)
@@ -170,7 +170,7 @@ async def test_a_refusal_fails(
 async def test_a_node_that_says_nothing_fails_in_time(
     registry: EtcdRegistry, etcd: str, ctl: Ctl, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
 ) -> None:
-    monkeypatch.setattr("binlogctl.net.node_http.DEADLINE_S", 0.1)
+    monkeypatch.setattr("tidb_binlog.net.node_http.DEADLINE_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         await registry.put(PUMPS, NodeStatus("n", f"127.0.0.1:{silent.getsockname()[1]}", ONLINE), 0)
         done = await ctl("-cmd", "pause-pump", "-node-id", "n", "-pd-urls", etcd)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from binlogctl.cluster.overview import NodeSnapshot, Overview, build
 from binlogctl.commands import status
 from binlogctl.doctor.gather import answers
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED
+from tidb_binlog.cluster.overview import NodeSnapshot, Overview, build
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.observe import show
 from tidb_binlog.quantities import span

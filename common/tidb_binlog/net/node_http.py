@@ -16,7 +16,7 @@ from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError, Rejected, Unavailable
 from tidb_binlog.foreign_document import json_object
 from tidb_binlog.late_dataclass import dataclass
-from tidb_binlog.net.http_client import HttpClient
+from tidb_binlog.net.http_client import BYTES_MAX, HttpClient
 from tidb_binlog.net.tls import TlsConfig
 
 DEADLINE_S: Final = 10.0
@@ -67,10 +67,11 @@ async def ask(
     *,
     body: bytes = b"",
     deadline_s: float | None = None,
+    bytes_max: int = BYTES_MAX,
 ) -> Answer:
     """One request to `who` (its name in errors). Raises `Unavailable`, `ConfigError` for TLS files."""
     deadline_s = deadline_s or DEADLINE_S
-    client = HttpClient(SystemClock(), tls, deadline_s)
+    client = HttpClient(SystemClock(), tls, deadline_s, bytes_max)
     try:
         async with asyncio.timeout(deadline_s):
             page = await client.ask(method, address, path, body or None)

@@ -1,6 +1,6 @@
 """Overview: what a cluster's nodes say, on one page: where each is, and what needs the operator.
 
-In     registry entries, each node's /status (None: there is none, and why), prepared transactions, the time
+In     registry entries, each node's /status (None: there is none, and why), the time
 Out    an `Overview`: one line a node, troubles by severity
 Holds  what a node does not say is not guessed: a Go node gives a position and nothing else
 Never  trusts a document's form: what is not what it should be counts as not said
@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from binlogctl.cluster import in_doubt
 from tidb_binlog import time_text, tso
+from tidb_binlog.cluster.liveness import life
 from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
-from tidb_binlog.errors import Corruption
-from tidb_binlog.late_dataclass import dataclass
-from tidb_binlog.page.nodes import QUIET_S
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus
 from tidb_binlog.status.drainer_conditions import of_drainer
@@ -25,10 +23,10 @@ from tidb_binlog.status.pump import PumpDocument, PumpStatus
 from tidb_binlog.status.pump_conditions import of_pump
 from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream.standalone.layout import Prepared
 
 EQUAL: Final = "equal"
-NOTHING_PREPARED: Final[Mapping[int, Prepared]] = {}
+QUIET_S: Final = 5.0
+"""So old may be what quiet nodes have said: pumps store time marks 3 s apart. They are up to date."""
 STAGES: Final = ("write", "sort_wait", "pull", "queue", "apply")
 
 
@@ -52,7 +50,12 @@ class NodeSnapshot:
     @property
     def label(self) -> str:
         """Name it for a sentence."""
-        return f"{'reader' if self.reader else self.kind[:-1]} {self.node_id}"
+        return label(self.kind, self.node_id, reader=self.reader)
+
+
+def label(kind: str, node_id: str, *, reader: bool) -> str:
+    """As a sentence, and `Trouble.node`, names a node."""
+    return f"{'reader' if reader else kind[:-1]} {node_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,19 @@ class NodeLine:
     rows_per_s: float | None = None
     kept: tuple[Kept, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """As troubles name it."""
+        return label(self.kind, self.node_id, reader=self.reader)
+
+    @property
+    def state_text(self) -> str:
+        """The registry's word, and what speaks against it."""
+        alive = life(self.state, self.alive)
+        if alive == "dead":
+            return f"{self.state}, dead"
+        return self.state if self.answers or alive == "no" else f"{self.state}, no answer"
+
 
 @dataclass(frozen=True, slots=True)
 class Overview:
@@ -98,20 +114,20 @@ class Overview:
         return next((severity for severity in (ERROR, WARNING) if severity in severities), "")
 
 
-def build(
-    nodes: Sequence[NodeSnapshot],
-    now_s: float,
-    prepared: Mapping[int, Prepared] | Corruption = NOTHING_PREPARED,
-) -> Overview:
-    """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time. `prepared`:
-    entries of the standalone upstream by start_ts, or why they cannot be read."""
+def build(nodes: Sequence[NodeSnapshot], now_s: float) -> Overview:
+    """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time."""
     clocks = [read(seen.document, PumpDocument).commit_ts for seen in nodes if seen.kind == PUMPS]
     now_ts = max(clocks, default=0) or tso.from_wall_s(now_s)
     lines = tuple(_line(seen, now_ts) for seen in nodes)
     troubles = [trouble for seen in nodes for trouble in _troubles(seen, now_ts)]
-    troubles += _of_all(nodes) + _of_upstream(prepared, now_ts)
-    troubles.sort(key=lambda trouble: (trouble.severity != ERROR, trouble.node))
-    return Overview(now_ts, lines, tuple(troubles))
+    return with_troubles(Overview(now_ts, lines, ()), [*troubles, *_of_all(nodes)])
+
+
+def with_troubles(seen: Overview, troubles: Sequence[Trouble]) -> Overview:
+    """The same with these besides, which no node says."""
+    every = [*seen.troubles, *troubles]
+    every.sort(key=lambda trouble: (trouble.severity != ERROR, trouble.node))
+    return replace(seen, troubles=tuple(every))
 
 
 def _seconds(now_ts: Ts, ts: Ts) -> float:
@@ -256,15 +272,4 @@ def _twins(nodes: Sequence[NodeSnapshot]) -> list[Trouble]:
     return [
         Trouble(ERROR, "cluster", f"{names} are both registered at {address}", hint)
         for address, names in named.items()
-    ]
-
-
-def _of_upstream(prepared: Mapping[int, Prepared] | Corruption, now_ts: Ts) -> list[Trouble]:
-    if isinstance(prepared, Corruption):
-        return [Trouble(ERROR, "upstream", f"its table of transactions: {prepared.message}", prepared.hint)]
-    return [
-        Trouble(
-            ERROR if doubt.abandoned else WARNING, "upstream", f"{doubt.seen}; {in_doubt.WHY}", in_doubt.MEND
-        )
-        for doubt in in_doubt.doubts(prepared, tso.physical_s(now_ts))
     ]
