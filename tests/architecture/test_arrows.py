@@ -190,7 +190,7 @@ BORDERS = {
     ("binlogctl", "drainer"): (
         *("txn", "changes", "checkpoint", "compare", "config", "formats", "mysql", "places", "points"),
         *("reading",),
-        *("reparo.ordered_records", "stream.rules"),
+        *("ddl.rules", "reparo.ordered_records", "stream.rules"),
     ),
     ("binlogctl", "pump"): ("config",),
     ("binlogctl", "binlog_playground"): (),

@@ -11,23 +11,12 @@ import pytest
 
 from binlogctl.cli import command_line
 from binlogctl.program import handler
-from drainer.config import options as drainer_options
-from pump import config as pump_config
+from tests.deploy.daemons import DAEMONS, told
 from tidb_binlog.config import declaring, loading, reference
-from tidb_binlog.config.declaring import Option
 from tools import config_reference
 
-DAEMONS = {
-    "pump": (pump_config.PumpConfig, pump_config.ENV_PREFIX),
-    "drainer": (drainer_options.DrainerConfig, drainer_options.ENV_PREFIX),
-}
 LINE_OF_HELP_MAX = 100
 each = pytest.mark.parametrize("program", DAEMONS)
-
-
-def told(program: str) -> dict[str, Option]:
-    entries = declaring.options(DAEMONS[program][0])
-    return {name: entry for name, entry in entries.items() if not entry.deprecated}
 
 
 @pytest.mark.parametrize(("command", "name"), [("new", "deploy/{}.toml"), ("docs", "docs/config-{}.md")])

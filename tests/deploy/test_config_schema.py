@@ -21,7 +21,7 @@ from binlogctl.program import handler
 from drainer.config import lake_options, sink_options
 from tests.architecture.source import ROOT
 from tests.cases import case
-from tests.deploy.test_config_reference import DAEMONS, told
+from tests.deploy.daemons import DAEMONS, told
 from tidb_binlog.config import declaring, reference, schema
 from tidb_binlog.config.declaring import Option
 

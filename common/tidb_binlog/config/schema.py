@@ -110,9 +110,9 @@ def _quantity(entry: Option) -> dict[str, Any]:
 def _keys(entry: Option) -> dict[str, Any]:
     if not entry.keys:
         return {}
-    one = {
+    table = {
         "type": "object",
         "properties": {key: {} for key in entry.keys},
         "additionalProperties": False,
     }
-    return {"items": one} if entry.kind == "tables" else {"additionalProperties": one}
+    return {"items": table} if entry.kind == "tables" else {"additionalProperties": table}
