@@ -89,11 +89,13 @@ def _counted(seen: Overview) -> str:
 def _cards(lines: Sequence[NodeLine], shown: ShownCluster, seen: Overview) -> Markup:
     if not lines:
         return element("p", "None is registered.", class_="soft")
-    troubles = {line.label: [one for one in seen.troubles if one.node == line.label] for line in lines}
+    troubles = {
+        line.label: [trouble for trouble in seen.troubles if trouble.node == line.label] for line in lines
+    }
 
     def rank(line: NodeLine) -> tuple[bool, bool, str]:
         own = troubles[line.label]
-        return not any(one.severity == ERROR for one in own), not own, line.node_id
+        return not any(trouble.severity == ERROR for trouble in own), not own, line.node_id
 
     worst = sorted(lines, key=rank)
     cards = first(_card(line, troubles[line.label], shown) for line in worst)
@@ -117,7 +119,7 @@ def _card(line: NodeLine, troubles: Sequence[Trouble], shown: ShownCluster) -> M
         facts(pairs),
         _stages(line.stages_s) if (line.behind_s or 0.0) >= WORTH_S and line.stages_s else "",
         *(_kept(kept) for kept in line.kept[:_KEPT_SHOWN]),
-        element("ul", *(element("li", *words(one)) for one in troubles[:10]), class_="troubles")
+        element("ul", *(element("li", *words(trouble)) for trouble in troubles[:10]), class_="troubles")
         if troubles
         else "",
         class_=f"card {'wrong' if troubles else 'ok'}",
