@@ -32,17 +32,17 @@ from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Target
 from drainer.mysql.errors import SessionError, StatementRefused, final_error, passing_error
+from drainer.mysql.mark_table import close_marks, open_marks
 from drainer.mysql.session_lock import JOIN, RELEASE
 from drainer.points.load import join_routes
 from drainer.points.load.joining import Joining
 from drainer.relay.relay_log import RelayLog
-from drainer.sink.mysql.loopback_marks import LoopbackMarks
 from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
 from drainer.stream.rules.rule_history import RuleChange
-from drainer.stream.rules.rule_set import Rules, read_rules
+from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import SystemClock
@@ -178,16 +178,10 @@ async def patiently(function: Callable[[], T], reset: Callable[[], None]) -> T:
             await asyncio.sleep(backoff.next_s())
 
 
-async def prepare_marks(
-    rules: Rules, target: Target, lanes: int, ends: contextlib.AsyncExitStack
-) -> LoopbackMarks | None:
-    """The marks of two-way replication, ready downstream; None without loopback control."""
-    if rules.channel_id is None:
-        return None
-    marks = LoopbackMarks(rules.channel_id)
-    await patiently(lambda: marks.open(target, lanes), lambda: None)
-    ends.push_async_callback(asyncio.to_thread, marks.close, target)
-    return marks
+async def prepare_marks(target: Target, lanes: int, ends: contextlib.AsyncExitStack) -> None:
+    """The marks of two-way replication are ready downstream, until all has ended."""
+    await patiently(lambda: open_marks(target, lanes), lambda: None)
+    ends.push_async_callback(asyncio.to_thread, close_marks, target)
 
 
 async def open_relay(
@@ -293,7 +287,7 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
         wait_for=operating.wait_for,
     )
     waiting = await patiently(lambda: load_waiting(store, foreign=start.foreign), store.close)
-    marks = await prepare_marks(rules, target, max(len(start.positions), settings.worker_count), ends)
+    await prepare_marks(target, max(len(start.positions), settings.worker_count), ends)
     schema = await ready.schema_at(store, start, bool(waiting.entries))
     translator = Translator(schema.tracker, rules)
     if ready.relay is not None:
@@ -307,7 +301,7 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
         store,
         target,
         runner_for(schema.tracker, translator.route, store.guard_ddl),
-        applier_settings(settings, marks, schema.keep, clock),
+        applier_settings(settings, schema.keep, clock),
         clock,
         QuarantineSetup(
             waiting,

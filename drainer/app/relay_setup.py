@@ -91,7 +91,7 @@ async def _runner(
     ends: contextlib.AsyncExitStack,
 ) -> Runner[MysqlSink]:
     rules = read_rules(settings)
-    marks = await prepare_marks(rules, target, len(start.positions), ends)
+    await prepare_marks(target, len(start.positions), ends)
     waiting = await patiently(lambda: load_waiting(store, foreign=start.foreign), store.close)
     clock = SystemClock()
     lanes, seconds = store.lane_table(), settings.keep_dropped_s
@@ -108,7 +108,7 @@ async def _runner(
         store,
         target,
         runner_of(source.schema, lambda schema, table: route_now()(schema, table)),
-        applier_settings(settings, marks, lambda _commit_ts: None, clock),
+        applier_settings(settings, lambda _commit_ts: None, clock),
         clock,
         QuarantineSetup(
             waiting,

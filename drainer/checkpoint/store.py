@@ -81,7 +81,7 @@ class CheckpointStore:
         self.basis = LaneBasisTable(schema, cluster_id)
         self._waiting: list[SchemaChanges] = []
         self._waiting_lock = threading.Lock()
-        self.session = DownstreamSession(target, self._reclaim)
+        self.session = DownstreamSession(replace(target, mark=None), self._reclaim)
         self._row_session = DownstreamSession(row_target) if row_target is not None else None
         self.stored_ts = 0
         self._committed = Committed()

@@ -14,6 +14,7 @@ from drainer.config.database_options import SECTION, UpstreamOptions
 from drainer.config.options import DrainerConfig
 from drainer.mysql.addresses import Addresses, Place
 from drainer.mysql.connection import Target
+from drainer.mysql.mark import Mark
 from drainer.mysql.session_mode import session_mode, session_variables
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.net.tls import ClientTls
@@ -37,6 +38,7 @@ def target_of(settings: DrainerConfig) -> Target:
         session_mode(settings.sql_mode),
         session_variables(settings.to_params),
         addresses=addresses_of(places) if several else None,
+        mark=Mark(settings.channel_id) if settings.loopback_control else None,
     )
 
 

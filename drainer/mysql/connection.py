@@ -3,6 +3,7 @@
 Drives  PyMySQL, here and nowhere else; SQL goes in as bytes and is sent untouched (`Connection.run`)
 Holds   every session has the same time zone, modes and isolation, whatever the server's defaults are,
         because literals are rendered for exactly this session
+        Of a target with a `mark`, no transaction that changes rows goes out without one
 Never   logs a statement or an error text that may carry row values
 
 Session settings and why:
@@ -29,8 +30,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pymysql
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, SERVER_STATUS
 
+from drainer import metrics
+from drainer.mysql import mark as marks
 from drainer.mysql.addresses import Addresses, Place
 from drainer.mysql.errors import (
     CommitUnknown,
@@ -41,12 +44,16 @@ from drainer.mysql.errors import (
     safe_text,
     session_error,
 )
+from drainer.mysql.mark import Mark
 from drainer.mysql.pinned_settings import pin
 from drainer.mysql.server_text import AS_SENT
 from drainer.mysql.session_mode import DEFAULT, SessionMode
 from tidb_binlog.errors import DownstreamError, Unavailable
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.net.tls import ClientTls
+from tidb_binlog.observe import log
+
+logger = log.get("drainer.connection")
 
 SQL_MODE: Final = DEFAULT.strict
 
@@ -81,6 +88,7 @@ class Target:
     variables: tuple[tuple[str, str], ...] = ()  # (name, literal) set in every session
     side: str = "downstream"  # or "upstream": what it is, for errors
     section: str = "syncer.to"  # of the configuration
+    mark: Mark | None = None  # what transactions of rows are marked with; None: with nothing
     addresses: Addresses | None = field(default=None, compare=False)  # of several servers, `host` the first
 
     def __repr__(self) -> str:
@@ -123,6 +131,9 @@ class Connection(pymysql.connections.Connection):
     """A session of the downstream; statements go in as bytes. Its errors are `SessionError`."""
 
     server_version: str
+    server_status: int
+    mark: Mark | None = None
+    _is_marked = False  # the transaction that is open, if one is
 
     # -- what PyMySQL does, with errors of our own ------------------------------------------------
 
@@ -131,6 +142,11 @@ class Connection(pymysql.connections.Connection):
         super().connect(sock)
 
     def query(self, sql: bytes | str, unbuffered: bool = False) -> int:
+        if self.mark is not None and marks.changes_rows(sql):
+            return self._marked(self.mark, sql, unbuffered)
+        return self._query(sql, unbuffered)
+
+    def _query(self, sql: bytes | str, unbuffered: bool = False) -> int:
         try:  # as `own_errors` does, for a tenth of its time: all statements of a lane come through here
             return super().query(sql, unbuffered)
         except _ERRORS as error:
@@ -203,6 +219,50 @@ class Connection(pymysql.connections.Connection):
                 sample = some[::_FETCH_ROWS_FIRST]
                 size = 1 + sum(len(value or b"") for row in sample for value in row)
                 count = max(1, min(_FETCH_ROWS, 4 * count, _FETCH_BYTES * len(sample) // size))
+
+    # -- marks ------------------------------------------------------------------------------------
+
+    def _marked(self, mark: Mark, sql: bytes | str, unbuffered: bool) -> int:
+        """As `query`. `DownstreamError` where the transaction cannot be marked."""
+        is_open = self.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS
+        if is_open and self._is_marked:
+            return self._query(sql, unbuffered)
+        is_alone = not is_open and self.get_autocommit()
+        try:
+            if is_alone:
+                self.begin()
+            self._write_mark(mark)
+            self._is_marked = True
+            matched = self._query(sql, unbuffered)
+            if is_alone:
+                self.commit()
+        except BaseException:
+            self._is_marked = False  # some errors end the transaction
+            if is_alone:
+                with contextlib.suppress(SessionError):
+                    self.rollback()
+            raise
+        return matched
+
+    def _write_mark(self, mark: Mark) -> None:
+        row_id = mark.row_id(self.session_id)
+        try:
+            if mark.lane is not None:
+                if self._query(mark.raise_row(row_id)) == 1:
+                    return
+                metrics.MARKS_MISSING.inc()
+                logger.warning(
+                    "the lane's mark row was missing, it is written anew",
+                    lane=row_id,
+                    channel=mark.channel_id,
+                )
+            self._query(mark.write_row(row_id))
+        except NoSuchTable:
+            raise DownstreamError(
+                f"{marks.MARK_SCHEMA}.{marks.MARK_TABLE} is gone downstream: without marks rows would come "
+                "back from there",
+                hint="start the drainer again, it makes the table",
+            ) from None
 
     # -- values as the server prints them, bytes and NULL -----------------------------------------
 
@@ -310,6 +370,7 @@ def _connected(target: Target) -> Connection:
             check_encrypted(connection, target, target.tls)
         pin(connection, target.side)
         prepare_session(connection, target.mode.strict, target.variables)
+        connection.mark = target.mark
     except BaseException:
         connection.close()
         raise

@@ -202,7 +202,7 @@ class Application:
             store,
             target,
             runner_of(DDL),
-            applier_settings(settings, None, lambda _commit_ts: None, clock),
+            applier_settings(settings, lambda _commit_ts: None, clock),
             clock,
             QuarantineSetup(
                 load_waiting(store, foreign=start.foreign),

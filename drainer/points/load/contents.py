@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.changes import ddl_effect
 from drainer.ddl.derive import definition
+from drainer.mysql.mark import is_mark_table
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker, is_system_schema
 from drainer.stream.translate.row_edit import row_edit
-from drainer.stream.translate.row_filter import is_mark_table
 from drainer.stream.translate.translator import Translator
 from drainer.txn import INSERT, TableVersion, Tracked
 from tidb_binlog.ddl_job import ActionType

@@ -21,6 +21,7 @@ from drainer.checkpoint.load_progress import LOAD_ROLE, LoadProgress, LoadState
 from drainer.config.downstream import target_of, upstream_target_of
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection
+from drainer.mysql.mark_table import open_marks
 from drainer.mysql.session import DownstreamSession
 from drainer.mysql.session_lock import ENDING_S, Claims, claim, holder_of
 from drainer.points.load import upstream_schema
@@ -198,6 +199,7 @@ class Load:
         """The load to go on with, or that is done; None: a new one begins. Raises `Rejected`, `Conflict`."""
         settings, cluster_id = self._settings, self._upstream.cluster_id
         self._session.open()
+        open_marks(self._target)
         state = to_go_on_with(settings, cluster_id, self._mode)
         if state is not None:
             if self._mode is Mode.NEW:

@@ -71,8 +71,7 @@ LOST_DURING_QUERY: Final = 2013
 class LaneSettings:
     """`strict`: stop where the downstream is not as it should be, instead of counting it.
 
-    `log_values`: errors may show row values. `on_begin`: first in every transaction of a lane, with its
-    connection and number (marks for two-way replication). `drift`: where lanes report; it outlives them.
+    `log_values`: errors may show row values. `drift`: where lanes report; it outlives them.
     `on_refused` is asked, once a constraint, before rows that break it are refused for good. With
     `rows_may_wait` whatever is refused of a table for good is `RowsRefused`.
     """
@@ -80,7 +79,6 @@ class LaneSettings:
     batch_rows: int = 3200
     batch_bytes: int = 1 << 20
     queue_bytes_max: int = 32 << 20
-    on_begin: Callable[[Connection, int], None] | None = None
     strict: bool = False
     log_values: bool = False
     sync_mode: int = FULL
@@ -105,7 +103,7 @@ class Lane(threading.Thread):
     ) -> None:
         super().__init__(name=f"lane-{number}", daemon=True)
         self.number = number
-        self._target = target
+        self._target = target if target.mark is None else replace(target, mark=target.mark.of_lane(number))
         self._table = table
         self._settings = settings
         self._clock = clock
@@ -117,7 +115,7 @@ class Lane(threading.Thread):
         self._queued_bytes = 0  # of the queue and of the batch that is being applied; 0 when all is committed
         self._finishing = False  # the thread ends when the queue is empty; never taken back
         self._abandoned = threading.Event()  # the thread ends before its next batch or try; never taken back
-        self.session = DownstreamSession(target, self._prepare_session)
+        self.session = DownstreamSession(self._target, self._prepare_session)
         self._bytes_max = STATEMENT_BYTES_MAX  # of a statement; what the session takes, less some slack
         self._packet_bytes_max = STATEMENT_BYTES_MAX  # of the session: nothing as long as this is sent
         self._drift = settings.drift or Drift(clock)
@@ -363,8 +361,6 @@ class Lane(threading.Thread):
 
     def _transaction(self, connection: Connection, work: Work, prepared: list[Statement]) -> None:
         started_s = self._clock.monotonic_s()
-        if self._settings.on_begin is not None:
-            self._settings.on_begin(connection, self.number)
         work.drift.clear()
         for statement in prepared:
             self._running = statement.table

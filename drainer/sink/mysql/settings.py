@@ -10,7 +10,6 @@ from collections.abc import Callable
 from drainer.config.options import BESIDE_ROWS, DrainerConfig
 from drainer.mysql.rows.column_match import FULL
 from drainer.sink.mysql.lane import LaneSettings
-from drainer.sink.mysql.loopback_marks import LoopbackMarks
 from drainer.sink.mysql.row_mismatch import Drift
 from tidb_binlog.clock import Clock
 from tidb_binlog.late_dataclass import dataclass
@@ -38,7 +37,6 @@ class ApplierSettings:
 
 def applier_settings(
     settings: DrainerConfig,
-    marks: LoopbackMarks | None,
     keep_schema: Callable[[int], None],
     clock: Clock,
 ) -> ApplierSettings:
@@ -48,7 +46,6 @@ def applier_settings(
         LaneSettings(
             batch_rows=settings.txn_batch,
             queue_bytes_max=settings.lane_queue_bytes,
-            on_begin=marks.begin if marks else None,
             strict=settings.strict,
             log_values=settings.log_values,
             sync_mode=sync_mode,

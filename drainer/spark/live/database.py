@@ -26,6 +26,7 @@ from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import connect
 from drainer.mysql.errors import SessionError, safe_text
+from drainer.mysql.mark_table import open_marks
 from drainer.places.place import Place
 from drainer.reading.archive.decode.pump_range import PUMPS
 from drainer.reading.archive.files.selection import Selection
@@ -58,6 +59,7 @@ async def open_database(settings: LiveSettings, spark: SparkOf | None, cluster: 
 
     history, from_snapshot = cluster.upstream.history, drainer.load_schema_snapshot
     try:
+        await asyncio.to_thread(open_marks, target)
         schema = await open_schema(store, start, start.floor_ts, history, load, from_snapshot=from_snapshot)
     except BaseException:
         await asyncio.to_thread(store.close)

@@ -33,6 +33,7 @@ from typing import Any
 
 from drainer.changes.model import Row
 from drainer.changes.row_reader import RowPlan, key_names
+from drainer.mysql.mark import is_mark_table
 from drainer.stream.rules.mask import Mask, names_in
 from drainer.stream.rules.python_rule import PythonRule
 from drainer.stream.rules.row_rule import RowRule
@@ -40,7 +41,6 @@ from drainer.stream.rules.rule_set import Rules
 from drainer.stream.rules.where.compiler import RowCondition, missing_column
 from drainer.stream.rules.where.expression import Condition
 from drainer.stream.schema.tracker import is_system_schema
-from drainer.stream.translate.row_filter import is_mark_table
 from drainer.txn import DELETE, INSERT, TableVersion
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.rowcodec.codegen import Conversion, Shape

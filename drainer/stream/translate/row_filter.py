@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from drainer.mysql.mark import MARK_SCHEMA, MARK_TABLE
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
 from tidb_binlog.late_dataclass import dataclass, field, replace
@@ -29,14 +30,7 @@ from tidb_binlog.wire import binlog_pb2
 if TYPE_CHECKING:
     from drainer.stream.translate.row_edit import Event, RowEdit
 
-MARK_SCHEMA: Final = "retl"
-MARK_TABLE: Final = "_drainer_repl_mark"
 _CHANNEL: Final = "channel_id"
-
-
-def is_mark_table(schema: str, table: str) -> bool:
-    """Says whether a table holds the marks of two-way replication."""
-    return schema.lower() == MARK_SCHEMA and table.lower() == MARK_TABLE
 
 
 class MarkRows:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf.message import DecodeError
 
 from drainer.mysql import sql_tokens
+from drainer.mysql.mark import is_mark_table
 from drainer.stream.pull import large_txn
 from drainer.stream.pull.merged import Merged, Spilled
 from drainer.stream.pull.pull_message import Undecodable
@@ -32,7 +33,6 @@ from drainer.stream.translate.row_filter import (
     REPAIR_HINT,
     MarkRows,
     RowFilter,
-    is_mark_table,
     row_events,
     screened,
 )

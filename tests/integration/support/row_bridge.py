@@ -17,8 +17,8 @@ from typing import Any
 
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.mysql.mark import is_mark_table
 from drainer.mysql.sql_tokens import tokens, unquote
-from drainer.stream.translate.row_filter import is_mark_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import (
     BLOB,

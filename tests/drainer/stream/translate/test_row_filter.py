@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from drainer.stream.translate.row_filter import CLOSED, MarkRows, RowFilter, is_mark_table
+from drainer.mysql.mark import is_mark_table
+from drainer.stream.translate.row_filter import CLOSED, MarkRows, RowFilter
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 from tests.drainer.stream.translate.setting import mark_table
 from tidb_binlog.errors import Corruption
