@@ -1,6 +1,6 @@
 """Pictures of what the merger, the dispatcher and the marks do here with a few small transactions.
 
-Drives  `Merger`, `Dispatcher`, `LoopbackMarks` and `MarkRows`
+Drives  `Merger`, `Dispatcher`, `Mark` and `MarkRows`
 
 Tests  tests/architecture/test_generated_pages.py
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from drainer.mysql.connection import Connection
+from drainer.mysql.mark import MARK_SCHEMA, MARK_TABLE, Mark
+from drainer.mysql.mark_table import CREATE_TABLE
 from drainer.mysql.rows.change import KEY, OP, PUT_MOVED, REMOVE, REMOVE_OLD, TABLE, Change, Position
 from drainer.mysql.rows.table_target import target_of
 from drainer.sink.mysql.dispatcher import Dispatcher
-from drainer.sink.mysql.loopback_marks import LoopbackMarks
 from drainer.stream.pull.merged import Merged
 from drainer.stream.pull.merger import Merger
-from drainer.stream.translate.row_filter import MARK_SCHEMA, MARK_TABLE, MarkRows
+from drainer.stream.translate.row_filter import MarkRows
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from pumpclient.schema.table_definition import column, table
 from tidb_binlog.rowcodec.encoder import RowEncoder
@@ -155,36 +155,24 @@ def lanes(out: Drawing) -> None:
 # -- marks of two-way replication --------------------------------------------------------------------------
 
 
-class _MarkedDatabase:
-    """The downstream of `LoopbackMarks`: carries out what is run."""
-
-    def __init__(self) -> None:
-        self.database = sqlite3.connect(":memory:")
-        self.database.execute(f"ATTACH ':memory:' AS {MARK_SCHEMA}")
-
-    def run(self, statement: bytes) -> int:
-        self.marking = statement.decode().removesuffix(" limit 1;")
-        is_there = self.marking.startswith("create database")
-        return 0 if is_there else self.database.execute(self.marking).rowcount
-
-    def commit(self) -> None:
-        self.database.commit()
-
-
 _NUMBERS: Final = [column(name, "bigint", nullable=False) for name in ("id", "channel_id", "val")]
 MARKS: Final = table(MARK_TABLE, [*_NUMBERS, column("channel_info", "varchar(64)")], ["id", "channel_id"])
 
 
 def _marked() -> tuple[str, list[tuple[Any, ...]], bool]:
     """How a transaction of lane 1 is marked, the marks then, and whether the other side drops it."""
-    database, marks = _MarkedDatabase(), LoopbackMarks(1)
-    marks.prepare(cast(Connection, database), 3)
+    database, lanes = sqlite3.connect(":memory:"), [Mark(1, lane) for lane in range(3)]
+    database.execute(f"ATTACH ':memory:' AS {MARK_SCHEMA}")
+    database.execute(CREATE_TABLE.decode())
+    for lane in lanes:
+        database.execute(lane.write_row(lane.row_id(0)).decode().partition(" ON DUPLICATE")[0])
     query = f"SELECT * FROM {MARK_SCHEMA}.{MARK_TABLE}"
-    before = database.database.execute(query).fetchall()
-    marks.begin(cast(Connection, database), 1)
-    after = database.database.execute(query).fetchall()
+    before = database.execute(query).fetchall()
+    marking = lanes[1].raise_row(lanes[1].row_id(0)).decode().removesuffix(" limit 1;")
+    database.execute(marking)
+    after = database.execute(query).fetchall()
     row = RowEncoder(MARKS).update(before[1], after[1])
-    return database.marking, after, MarkRows(MARKS, 1).is_ours([UPDATE], [row], 7)
+    return marking, after, MarkRows(MARKS, 1).is_ours([UPDATE], [row], 7)
 
 
 def marks(out: Drawing) -> None:
