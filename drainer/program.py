@@ -111,7 +111,7 @@ class Process:
         if settings.load:
             from drainer.app.first_load import load_first  # once in a drainer's life
 
-            await load_first(settings, upstream, nodes, self._starting)
+            await load_first(settings, upstream, nodes, self._starting, self._page)
         self._heartbeat = Heartbeat(
             nodes,
             registry.DRAINERS,

@@ -343,4 +343,5 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
     )
     sink.beside["load"] = joining.run
     operating.offer(join_routes.add_routes, joining)
+    operating.load = joining.status
     return runner

@@ -21,6 +21,7 @@ from drainer.points.load.load import Load
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.observe import log
 from tidb_binlog.serving.starting import Starting
+from tidb_binlog.serving.status_page import StatusPage
 from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.first_load")
@@ -29,7 +30,7 @@ SAY_EVERY_S: Final = 5.0
 
 
 async def load_first(
-    settings: DrainerConfig, upstream: Upstream, nodes: Registry, starting: Starting
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, starting: Starting, page: StatusPage
 ) -> None:
     """Raises as `Load.run`."""
     inspection = await patiently(lambda: seen(settings, upstream.cluster_id), lambda: None)
@@ -37,6 +38,7 @@ async def load_first(
         logger.info("nothing to load: the downstream has a checkpoint", cluster_id=upstream.cluster_id)
         return
     load = Load(settings, upstream, nodes)
+    page.load = load.counters.status
     saying = asyncio.create_task(_say(load.counters, starting))
     try:
         done = await load.run()
@@ -45,6 +47,7 @@ async def load_first(
         with contextlib.suppress(asyncio.CancelledError):
             await saying
         starting.waits("")
+        page.load = lambda: None
     for line in done.missing:
         logger.warning("the downstream lacks something", missing=line)
     logger.info(

@@ -41,7 +41,7 @@ from tidb_binlog.serving import health
 from tidb_binlog.serving.reload import Commit, Reload
 from tidb_binlog.serving.starting import Starting, WaitFor
 from tidb_binlog.status.codec import own, plain
-from tidb_binlog.status.drainer import DrainerDocument, VerifyStatus, WentBackStatus
+from tidb_binlog.status.drainer import DrainerDocument, LoadStatus, VerifyStatus, WentBackStatus
 from tidb_binlog.status.drainer_conditions import stopped_drainer
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 
@@ -105,6 +105,8 @@ class Operating:
         """Of who is told of events, if anybody is."""
         self.verify: Callable[[], VerifyStatus | None] = lambda: None
         """What the comparisons of this drainer have found; None where it makes none."""
+        self.load: Callable[[], LoadStatus | None] = lambda: None
+        """How far rows of tables are that join."""
         self.went_back: list[WentBackStatus] = []
         """When the downstream went back in time, and what showed it; the newest last."""
         self.state = NodeState(settings.name, node.ONLINE)
@@ -229,6 +231,7 @@ class Operating:
                 "WentBack": self.went_back,
                 "UpstreamTime": None if self._time is None else self._time.facts(),
                 "Verify": self.verify(),
+                "Load": self.load(),
                 "Configuration": self.reload.status,
             },
             cluster_id=cluster_id,

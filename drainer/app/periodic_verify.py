@@ -29,8 +29,8 @@ from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
 from tidb_binlog.filesystem import replace_file
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.observe import log
-from tidb_binlog.status.codec import plain
-from tidb_binlog.status.drainer import VerifyStatus
+from tidb_binlog.status.codec import plain, read
+from tidb_binlog.status.drainer import ChunkGrid, VerifyStatus
 
 logger = log.get("verify")
 
@@ -148,6 +148,7 @@ class PeriodicVerify:
                     raise _Failed(str(said["failed"]))
                 if "progress" in said:
                     self.status.progress = str(said["progress"])
+                    self.status.grid = [read(entry, ChunkGrid) for entry in said.get("grid", ())]
                     continue
                 child.stdin.write(verify_link.line(await self._answer(said)))
                 await child.stdin.drain()

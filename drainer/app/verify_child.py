@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from drainer.app.verify_link import ChildLink
 from drainer.compare.report import html_page, json_document
+from drainer.compare.verify.grid import grids
 from drainer.compare.verify.live import LiveVerification
 from drainer.compare.verify.verifying import Pace, Progress
 from drainer.config.options import DrainerConfig
@@ -27,6 +28,7 @@ from tidb_binlog.errors import BinlogError
 from tidb_binlog.filesystem import replace_file
 from tidb_binlog.observe import log
 from tidb_binlog.process.die_with_parent import die_with
+from tidb_binlog.status.codec import plain
 from tidb_binlog.upstream import choice
 
 NICE: Final = 10
@@ -78,7 +80,7 @@ class Teller:
         if now_s - self._said_s >= TELL_S:
             self._said_s = now_s
             text = f"{now.tables_done} of {now.tables} tables, at {now.table}: {now.rows:,} rows"
-            self._link.say({"progress": text})
+            self._link.say({"progress": text, "grid": plain(grids(now.works))})
 
 
 async def _parent() -> str:

@@ -5,7 +5,7 @@
     to the child              {"status": 200, "body": text}
     from the child            {"behind": 1}     how far is the stream behind the upstream?
     to the child              {"behind_s": seconds}
-    from the child            {"progress": text}    for whoever asks
+    from the child            {"progress": text, "grid": [...]}    for whoever asks, a `ChunkGrid` for a table
     from the child, last      {"result": document} or {"failed": why}
 
 Why     over its own pipe the child needs neither an address that this host may administrate nor a

@@ -19,6 +19,7 @@ import pytest
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
+from tests.common.page.support.reading import read
 from tests.forked import Forked
 from tests.integration.support.copied_shop import COPY, DEADLINE_S, ROWS, SCHEMA, Shop, answers, equal
 from tests.rig.workload.application import Application
@@ -62,6 +63,7 @@ async def test_a_first_start_loads_and_goes_on_where_it_was_killed(
             connection.run(f"LOCK TABLES {SCHEMA}.plain WRITE".encode())
             drainer = Forked("drainer", ["--load", f"--config={config}"], tmp_path / "log")
             await begun(mariadb, drainer)
+            await shows_bars(own)
             drainer.send_signal(signal.SIGKILL)
             drainer.wait()
             connection.run(b"UNLOCK TABLES")
@@ -91,6 +93,19 @@ async def test_a_first_start_loads_and_goes_on_where_it_was_killed(
         for name in (SCHEMA, COPY, "tidb_binlog"):
             connection.run(f"DROP DATABASE IF EXISTS {name}".encode())
         connection.close()
+
+
+async def shows_bars(address: str) -> None:
+    """The page of a drainer that is not up yet: each table, and that rows of one are there."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with pytest.raises(urllib.error.HTTPError, match="503") as starting:
+                await asyncio.to_thread(urllib.request.urlopen, f"http://{address}/")
+            page = read(starting.value.read().decode())
+            bars = {one.named("figcaption")[0].text: one.text for one in page.named("figure")}
+            if bars.keys() >= {f"{SCHEMA}.keyed", f"{SCHEMA}.plain"} and "copying: 0 rows" not in page.text:
+                return
+            await asyncio.sleep(0.05)
 
 
 async def compares_by_itself(address: str, shop: Shop, connection: Connection) -> None:

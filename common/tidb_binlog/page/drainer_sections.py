@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
+from tidb_binlog.page import progress
 from tidb_binlog.page.markup import (
     NOTHING,
     ROWS_MAX,
@@ -65,6 +66,8 @@ def sections(document: DrainerDocument) -> Iterator[tuple[str, Markup]]:
             f"Waiting for a decision ({len(document.ddl.waiting):,})",
             _waiting(document.ddl, document.node_id),
         )
+    if document.load:
+        yield "Load", progress.load(document.load)
     if document.lanes:
         yield f"Lanes ({len(document.lanes):,})", _lanes(document.lanes)
     if document.pumps:
@@ -262,6 +265,7 @@ def _verify(verify: VerifyStatus | None) -> Markup:
         pairs.append(("result", "none yet"))
     if verify.running_since_s:
         pairs.append(("runs since", f"{wall(verify.running_since_s)} {verify.progress}"))
+    running = progress.grids(verify.grid) if verify.running_since_s and verify.grid else ""
     if verify.next_s:
         pairs.append(("next", wall(verify.next_s)))
     if verify.failures:
@@ -271,6 +275,7 @@ def _verify(verify: VerifyStatus | None) -> Markup:
     left_out = verify.not_compared.items()
     return join(
         facts(pairs),
+        running,
         table("Rows that differ", ("table", "rows that differ"), wrong, len(verify.wrong_rows))
         if verify.wrong_rows
         else "",

@@ -15,11 +15,11 @@ from tidb_binlog import version
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS, ClusterView
 from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe.recent_events import Event
-from tidb_binlog.page import curves, drainer_sections, nodes, pump_sections, refresh, way
+from tidb_binlog.page import curves, drainer_sections, nodes, progress, pump_sections, refresh, way
 from tidb_binlog.page.markup import Markup, element, join, place, table, wall
 from tidb_binlog.page.template import STYLE, page, security_policy
 from tidb_binlog.page.verdict import verdict
-from tidb_binlog.status.drainer import DrainerDocument
+from tidb_binlog.status.drainer import DrainerDocument, LoadStatus
 from tidb_binlog.status.drainer_conditions import of_drainer
 from tidb_binlog.status.history import History
 from tidb_binlog.status.pump import PumpDocument
@@ -30,6 +30,7 @@ PAGE_STYLE: Final = (
     STYLE
     + way.STYLE
     + curves.STYLE
+    + progress.STYLE
     + """
 .verdict ul{margin:8px 0 0;padding-left:20px;font-size:14px;font-weight:400}
 .verdict code{color:#fff;font-size:inherit}
@@ -73,7 +74,8 @@ _NAMES: Final = {PUMPS: "pump", DRAINERS: "drainer"}
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What there is to show. `document` None: the node starts, and waits for `reason`. `view` None: the
-    registry cannot be read, and `why_no_view`. `time_s`: of this host. `past`: its last hour."""
+    registry cannot be read, and `why_no_view`. `time_s`: of this host. `past`: its last hour.
+    `load`: of the rows that it copies before it is up."""
 
     kind: str
     document: PumpDocument | DrainerDocument | None
@@ -83,6 +85,7 @@ class Shown:
     events: Sequence[Event]
     time_s: float
     past: History = field(default_factory=History)
+    load: LoadStatus | None = None
 
     @property
     def node_id(self) -> str:
@@ -130,6 +133,8 @@ def _parts(shown: Shown, name: str) -> Iterator[str]:
     yield element("header", element("h1", name), element("div", _about(shown), class_="soft"), id="about")
     yield _verdict(shown, name)
     document = shown.document
+    if shown.load is not None:
+        yield section("load", "Load", progress.load(shown.load))
     if not shown.past.is_empty:
         yield section("hour", "Last hour", curves.section(shown.past, shown.kind))
     cluster = nodes.section(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Final
 
 from tidb_binlog.clock import Clock, look_later
@@ -26,6 +27,7 @@ from tidb_binlog.serving import health
 from tidb_binlog.serving.cluster_page import ClusterPage, Document
 from tidb_binlog.serving.starting import Starting
 from tidb_binlog.status import history
+from tidb_binlog.status.drainer import LoadStatus
 
 REGISTRY_S: Final = 2.0
 FRESH_S: Final = 1.0
@@ -53,6 +55,8 @@ class StatusPage:
         self._seen: tuple[ClusterView | None, str] = (None, "it is not reached yet")
         self._seen_s = -FRESH_S
         self._history = history.History()
+        self.load: Callable[[], LoadStatus | None] = lambda: None
+        """Of the rows that a drainer copies before it can begin."""
         self._asking = asyncio.Lock()
         routes.add("GET", "/", self._answer)
         ClusterPage(kind, routes, clock, tls, self._cluster, lambda: self._document())
@@ -84,6 +88,7 @@ class StatusPage:
             self._recorder.newest_first(),
             self._clock.wall_s(),
             self._history,
+            self.load(),
         )
         body = html(shown).encode()
         return Response(503 if document is None else 200, body, HTML_TYPE, HEADERS)

@@ -150,12 +150,46 @@ class StandbyFacts(Struct, kw_only=True):
     trouble: str = ""
 
 
+class LoadedTable(Struct, kw_only=True):
+    """`rows_expected`: as the upstream estimates them, 0 for unknown."""
+
+    table: str = ""
+    rows: int = 0
+    rows_expected: int = 0
+    done: bool = False
+
+
+class LoadStatus(Struct, kw_only=True):
+    """A load that runs. `ts`: of the copy, 0 while it is prepared. `tables`: those that are copied now first,
+    then those that wait, cut; `table_count`: of all."""
+
+    stage: str = ""
+    note: str = ""
+    ts: Ts = 0
+    rows: int = 0
+    rows_expected: int = 0
+    table_count: int = 0
+    tables: list[LoadedTable] = []
+
+
+class ChunkGrid(Struct, kw_only=True):
+    """One table that is compared. `cells`: a character for each chunk, or for several where there are many:
+    `=` equal, `!` differs, `.` not compared yet. `chunks`: those that are known; `is_cut`: they are all."""
+
+    table: str = ""
+    cells: str = ""
+    chunks: int = 0
+    is_cut: bool = False
+    rows: int = 0
+    rows_expected: int = 0
+
+
 class VerifyStatus(Struct, kw_only=True):
     """The comparison with the upstream that a drainer makes every so often. `state` of the last one that came
     to an end: equal, differs or not comparable, "" for none so far; `trouble`: why those since then did not.
     Times are seconds since 1970, 0 for none. `wrong`: rows that differ, `wrong_rows`: of some tables;
     `left_out`: tables that could not be compared, `not_compared`: why some of them could not.
-    `progress`: of the one that runs now."""
+    `progress`, `grid`: of the one that runs now; some of its tables, those with a difference first."""
 
     state: str = ""
     ts: Ts = 0
@@ -170,6 +204,7 @@ class VerifyStatus(Struct, kw_only=True):
     held_ms: float = 0.0
     running_since_s: float = 0.0
     progress: str = ""
+    grid: list[ChunkGrid] = []
     next_s: float = 0.0
     failures: int = 0
     trouble: str = ""
@@ -215,4 +250,5 @@ class DrainerDocument(Struct, kw_only=True, rename="pascal"):
     went_back: list[WentBackStatus] | UnsetType = UNSET
     upstream_time: ClockStatus | UnsetType | None = UNSET
     verify: VerifyStatus | UnsetType | None = UNSET
+    load: LoadStatus | UnsetType | None = UNSET
     configuration: ReloadStatus | UnsetType | None = UNSET

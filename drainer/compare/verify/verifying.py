@@ -64,7 +64,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is. `rows_expected`: as servers estimate them, 0 for unknown. `look`: 0 the first one."""
+    """How far it is. `rows_expected`: as servers estimate them, 0 for unknown. `look`: 0 the first one.
+    `works`: to be looked at at once, not kept."""
 
     table: str
     tables_done: int
@@ -74,6 +75,7 @@ class Progress:
     rows_expected: int
     wrong_tables: int
     look: int
+    works: Sequence[TableWork] = ()
 
 
 class Journal(Protocol):
@@ -408,6 +410,7 @@ class Verifying:
                 rows_expected=sum(work.request.rows_expected for work in works),
                 wrong_tables=sum(bool(work.wrong) for work in works),
                 look=self._look,
+                works=works,
             )
         )
 

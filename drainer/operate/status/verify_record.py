@@ -24,7 +24,7 @@ KINDS: Final = ("missing", "extra", "changed")
 def at_start(stored: object, every_s: float, now_s: float) -> VerifyStatus:
     """`stored`: what the file has, anything else is nothing."""
     status = read(stored, VerifyStatus)
-    status.running_since_s, status.progress = 0.0, ""
+    status.running_since_s, status.progress, status.grid = 0.0, "", []
     last_s = min(max(status.began_s, 0.0), now_s)
     status.next_s = max(now_s + min(FIRST_S, every_s), last_s + every_s if last_s else 0.0)
     return status
@@ -63,5 +63,5 @@ def failed(status: VerifyStatus, why: str, every_s: float, now_s: float) -> None
 
 
 def _rest(status: VerifyStatus, next_s: float, now_s: float) -> None:
-    status.running_since_s, status.progress = 0.0, ""
+    status.running_since_s, status.progress, status.grid = 0.0, "", []
     status.next_s = max(now_s, next_s)

@@ -178,8 +178,7 @@ class Dump:
         self, snapshot: UpstreamSnapshot, contents: Contents, place: DumpDirectory
     ) -> list[TableDump]:
         tables = await self._asked(self._tables, snapshot, contents)
-        rows = sum(table.size.rows for table in tables)
-        self.counters.begin(snapshot.ts, len(tables), rows)
+        self.counters.begin(snapshot.ts, {table.source.label: table.size.rows for table in tables})
         work = Writing(
             snapshot, place, self.counters, self._clock, workers=self._workers, rate_rows=self._rate_rows
         )

@@ -134,9 +134,11 @@ class Writing:
             table.writer.begin()
             for chunk in self._chunks(table):
                 if (written := table.writer.has(chunk.number)) is not None:
-                    self._counters.count_stored(written.rows)
+                    self._counters.count_stored(table.source.label, written.rows)
                 else:
+                    self._counters.given(table.source.label)
                     yield table, chunk
+            self._counters.cut(table.source.label)
 
     def _chunks(self, table: TableDump) -> Iterator[Chunk]:
         name = directory_of(*table.source.target)
@@ -155,7 +157,7 @@ class Writing:
         table, chunk = job
         self._counters.at(table.source.label)
         part = self._tried(table, self._written, table, chunk)
-        self._counters.copied(part.rows, part.bytes, compared=False)
+        self._counters.copied(table.source.label, part.rows, part.bytes, compared=False)
 
     def _written(self, table: TableDump, chunk: Chunk) -> Part:
         with self._snapshot.session() as session:

@@ -95,15 +95,16 @@ class Copying:
     def _copy(self, copier: Copier, jobs: Sequence[ChunkCopy]) -> None:
         for job in jobs:
             self._counters.at(job.table.source.label)
-            self._count(copier.copy(job))
+            self._count(job, copier.copy(job))
 
     def _copy_elsewhere(self, spread: Spread, jobs: Sequence[ChunkCopy]) -> None:
         self._counters.at(jobs[0].table.source.label)
-        for copied in spread.copy(jobs, self._stop.wait):
-            self._count(copied)
+        for job, copied in zip(jobs, spread.copy(jobs, self._stop.wait), strict=True):
+            self._count(job, copied)
 
-    def _count(self, copied: Copied) -> None:
-        self._counters.copied(copied.rows, copied.size_bytes, compared=copied.compared)
+    def _count(self, job: ChunkCopy, copied: Copied) -> None:
+        label = job.table.source.label
+        self._counters.copied(label, copied.rows, copied.size_bytes, compared=copied.compared)
 
     # -- chunks ---------------------------------------------------------------------------------------
 
@@ -149,9 +150,11 @@ class Copying:
                 continue
             given.add(job.chunk.number)
             if rows is None:
+                self._counters.given(table.source.label)
                 yield job
             else:
-                self._counters.count_stored(rows)
+                self._counters.count_stored(table.source.label, rows)
+        self._counters.cut(table.source.label)
 
     def _chunks_of(
         self, table: TableCopy, session: DownstreamSession, begin_anew: Callable[[TableCopy], None]

@@ -6,14 +6,17 @@ Tests   tests/deploy/binlogctl/commands/test_load.py
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 from tidb_binlog.late_dataclass import dataclass, replace
+from tidb_binlog.status.drainer import LoadedTable, LoadStatus
 from tidb_binlog.tso import Ts
 
 PREPARING: Final = "preparing"
 COPYING: Final = "copying"
 FINISHING: Final = "finishing"
+TABLES_SHOWN: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +43,79 @@ class Progress:
         return min(1.0, self.rows / self.rows_expected)
 
 
+@dataclass(slots=True)
+class _Table:
+    """`left`: chunks that are known and not copied yet; `is_cut`: all are known."""
+
+    rows_expected: int
+    rows: int = 0
+    left: int = 0
+    is_cut: bool = False
+    is_begun: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_cut and not self.left
+
+
 class Counters:
-    """`view` may be asked from any thread."""
+    """`view` and `status` may be asked from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._now = Progress()
+        self._tables: dict[str, _Table] = {}
 
     def view(self) -> Progress:
         return self._now
 
-    def begin(self, ts: Ts, tables: int, rows_expected: int) -> None:
+    def status(self) -> LoadStatus:
+        """As a page shows it: tables under way first, then those that wait, then those that are done."""
         with self._lock:
-            self._now = Progress(COPYING, ts, tables, rows_expected=rows_expected)
+            now, tables = self._now, sorted(self._tables.items(), key=_rank)[:TABLES_SHOWN]
+            return LoadStatus(
+                stage=now.stage,
+                note=now.note,
+                ts=now.ts,
+                rows=now.rows,
+                rows_expected=now.rows_expected,
+                table_count=now.tables,
+                tables=[
+                    LoadedTable(
+                        table=name, rows=table.rows, rows_expected=table.rows_expected, done=table.is_done
+                    )
+                    for name, table in tables
+                ],
+            )
 
-    def expect(self, rows: int) -> None:
-        """Of one more table, as the upstream estimates."""
+    def begin(self, ts: Ts, rows_expected: Mapping[str, int]) -> None:
+        """`rows_expected`: of each table, as the upstream estimates."""
         with self._lock:
-            self._now = replace(self._now, rows_expected=self._now.rows_expected + rows)
+            self._tables = {name: _Table(rows) for name, rows in rows_expected.items()}
+            self._now = Progress(COPYING, ts, len(rows_expected), rows_expected=sum(rows_expected.values()))
 
-    def count_stored(self, rows: int) -> None:
+    def given(self, table: str) -> None:
+        """One chunk of it to copy."""
+        with self._lock:
+            self._tables[table].left += 1
+
+    def cut(self, table: str) -> None:
+        """All its chunks are given, or were copied by an earlier run."""
+        with self._lock:
+            self._tables[table].is_cut = True
+
+    def count_stored(self, table: str, rows: int) -> None:
         """Rows that an earlier run has copied."""
         with self._lock:
+            self._tables[table].rows += rows
             self._now = replace(self._now, rows=self._now.rows + rows)
 
-    def copied(self, rows: int, size_bytes: int, *, compared: bool) -> None:
+    def copied(self, table: str, rows: int, size_bytes: int, *, compared: bool) -> None:
         """One chunk."""
         with self._lock:
-            now = self._now
+            now, of_table = self._now, self._tables[table]
+            of_table.rows += rows
+            of_table.left -= 1
             self._now = replace(
                 now,
                 rows=now.rows + rows,
@@ -79,8 +127,14 @@ class Counters:
 
     def at(self, table: str) -> None:
         with self._lock:
+            self._tables[table].is_begun = True
             self._now = replace(self._now, table=table)
 
     def say(self, stage: str, note: str = "") -> None:
         with self._lock:
             self._now = replace(self._now, stage=stage, note=note)
+
+
+def _rank(named: tuple[str, _Table]) -> tuple[bool, bool]:
+    _, table = named
+    return table.is_done, not table.is_begun

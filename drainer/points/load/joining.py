@@ -48,6 +48,7 @@ from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, Rejected
 from tidb_binlog.late_dataclass import replace
 from tidb_binlog.observe import log
+from tidb_binlog.status.drainer import LoadStatus
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
@@ -148,6 +149,10 @@ class Joining:
             "rows_expected": now.rows_expected,
             "last": self._last,
         }
+
+    def status(self) -> LoadStatus | None:
+        """For the page; None while nothing joins."""
+        return None if self._quarantine.loading is None else self._counters.status()
 
     def _says(self) -> str:
         now = self._counters.view()

@@ -210,7 +210,7 @@ class TimestampPass:
         """The largest first: at the end no worker is alone with it."""
         job = self._job
         sizes = {table.number: insist(upstream.size, source.name, wait=wait) for source, table in pairs}
-        job.counters.begin(ts, len(pairs), sum(size.rows for size in sizes.values()))
+        job.counters.begin(ts, {source.label: sizes[table.number].rows for source, table in pairs})
         session = DownstreamSession(job.target)
         try:
             for source, table in sorted(pairs, key=lambda pair: -sizes[pair[1].number].size_bytes):

@@ -12,15 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from drainer.app import verify_link
+from drainer.app import verify_child, verify_link
 from drainer.app.periodic_verify import FILE, PeriodicVerify
 from drainer.app.verify_link import ChildLink
+from drainer.compare.verify.table_work import Request, TableWork
+from drainer.compare.verify.verifying import Progress
+from drainer.mysql.chunks.chunk import Chunk
 from drainer.operate.control.hold import Hold
 from drainer.operate.control.hold_state import HoldPoint
 from tests.drainer.support.held_life import settings_of
 from tests.waiting import until
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.status.codec import plain
+from tidb_binlog.status.drainer import ChunkGrid
 
 RESULT = {"state": "equal", "ts": 7, "rows": 5, "wrong": 0, "held_ms": 1.5, "tables": []}
 CHILD = """
@@ -39,7 +43,7 @@ async def main():
     drainer = DrainerHold(locate, None, SystemClock(), link.ask)
     held = await drainer.hold(limit_s=5.0, wait_s=5.0)
     let_go = await drainer.release(held.token)
-    link.say({"progress": "half of it"})
+    link.say({"progress": "half of it", "grid": [{"table": "a.t", "cells": "=!", "chunks": 2}]})
     behind_s = await asyncio.to_thread(link.behind_s)
     assert behind_s == 2.5
     link.say({"result": RESULT | {"ts": held.ts, "rows": settings.verify_rows}})
@@ -85,18 +89,33 @@ async def standing(hold: Hold, ts: int) -> None:
             await hold.keep(hold_point, until)
 
 
+def test_the_child_tells_its_grid_with_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_child, "TELL_S", 0.0)
+    outgoing = io.BytesIO()
+    work = TableWork(Request((("up", "t"),), ("down", "t")), chunks=[Chunk(0)], is_cut=True)
+    told = Progress("down.t", 0, 2, 0, 5, 0, 0, 0, works=[work])
+    verify_child.Teller(ChildLink(io.BytesIO(), outgoing)).tell(told)
+    said = json.loads(outgoing.getvalue())
+    assert said["progress"] == "0 of 2 tables, at down.t: 5 rows"
+    assert said["grid"] == plain([ChunkGrid(table="down.t", cells=".", chunks=1, is_cut=True)])
+
+
 async def test_it_holds_the_stream_and_says_what_it_found_by_the_settings_in_force(tmp_path: Path) -> None:
     hold = Hold(SystemClock())
     stream = asyncio.create_task(standing(hold, 42))
     progress = []
+    grid: list[ChunkGrid] = []
 
     def behind_s() -> float:
         progress.append(verify.status.progress)
+        grid.extend(verify.status.grid)
         return 2.5
 
     verify = periodic(tmp_path, *child("asyncio.run(main())"), hold=hold, behind_s=behind_s)
     await verify.once()
     assert progress == ["half of it"]
+    assert grid == [ChunkGrid(table="a.t", cells="=!", chunks=2)]
+    assert verify.status.grid == [], "it is over"
     stream.cancel()
     status = verify.status
     assert (status.state, status.ts, status.rows, status.failures) == ("equal", 42, 11, 0)

@@ -85,6 +85,12 @@ async def copied(made: Scene) -> None:
     await made.until(lambda: made.connection.rows_if_there(query)[0], "a chunk is copied")
 
 
+def shown(made: Scene) -> set[str]:
+    """Tables of the load that the status has, once rows of one are there."""
+    load = made.ask("/status")[1]["Load"]
+    return {table["table"] for table in load["tables"]} if load["rows"] else set()
+
+
 def log_of(made: Scene) -> str:
     return (made.directory / "log").read_text()
 
@@ -158,6 +164,7 @@ async def test_a_load_whose_drainer_is_killed_goes_on_with_the_next_one(open_sce
         with unreadable(made, "plain"):
             assert (await made.load())[0] == 200
             await copied(made)
+            await made.until(lambda: shown(made) == {f"{SCHEMA}.keyed", f"{SCHEMA}.plain"}, "it is shown")
             made.kill()
         for _ in range(5):
             await program.write()
@@ -166,6 +173,7 @@ async def test_a_load_whose_drainer_is_killed_goes_on_with_the_next_one(open_sce
             await made.until(lambda: not made.joins(), "they are like all others")
         await made.is_equal()
         assert made.ask("/load")[1]["data"]["last"]["tables"] == 2
+        assert made.ask("/status")[1]["Load"] is None, "it is over"
 
 
 async def test_a_ddl_after_the_copy_waits_for_the_rows_before_it(open_scene: OpenScene) -> None:

@@ -52,14 +52,14 @@ def test_the_line_says_table_rows_rate_and_time_left() -> None:
 
 def test_counters_begin_again_at_another_timestamp() -> None:
     counters = Counters()
-    counters.begin(5, 2, 1000)
-    counters.count_stored(100)
-    counters.copied(200, 4096, compared=False)
-    counters.copied(50, 0, compared=True)
+    counters.begin(5, {"shop.a": 700, "shop.b": 300})
+    counters.count_stored("shop.a", 100)
+    counters.copied("shop.a", 200, 4096, compared=False)
+    counters.copied("shop.b", 50, 0, compared=True)
     now = counters.view()
     assert (now.rows, now.rows_here, now.rows_compared, now.chunks) == (350, 200, 50, 2)
     assert now.share == 0.35
-    counters.begin(6, 2, 1000)
+    counters.begin(6, {"shop.a": 700, "shop.b": 300})
     assert (counters.view().ts, counters.view().rows) == (6, 0)
 
 

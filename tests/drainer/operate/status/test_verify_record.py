@@ -53,6 +53,7 @@ def test_what_a_comparison_found() -> None:
         "held_ms": 3.5,
         "running_since_s": 0.0,
         "progress": "",
+        "grid": [],
         "next_s": NOW + 6 * HOUR,
         "failures": 0,
         "trouble": "",

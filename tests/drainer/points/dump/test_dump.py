@@ -75,8 +75,8 @@ class KillingCounters(Counters):
         super().__init__()
         self.left = after
 
-    def copied(self, rows: int, size_bytes: int, *, compared: bool) -> None:
-        super().copied(rows, size_bytes, compared=compared)
+    def copied(self, table: str, rows: int, size_bytes: int, *, compared: bool) -> None:
+        super().copied(table, rows, size_bytes, compared=compared)
         self.left -= 1
         if not self.left:
             raise Killed

@@ -73,6 +73,7 @@ def given_to_workers(monkeypatch: pytest.MonkeyPatch, workers: int, tables: int,
     monkeypatch.setattr(copying, "DownstreamSession", FakeSession)
     monkeypatch.setattr("tidb_binlog.backoff.Backoff.next_s", lambda self: 0.0)
     counters = Counters()
+    counters.begin(TS, {f"t{number}": 40 for number in range(tables)})
     snapshot: Any = SimpleNamespace(ts=TS)
     progress: Any = Stored(chunks)
     target: Any = None
@@ -82,6 +83,8 @@ def given_to_workers(monkeypatch: pytest.MonkeyPatch, workers: int, tables: int,
     )
     Copying(snapshot, target, progress, 1, counters, workers=workers).run(all_tables, lambda table: None)
     assert counters.view().rows == 10 * tables * chunks
+    loaded = counters.status().tables
+    assert {(table.rows, table.rows_expected, table.done) for table in loaded} == {(10 * chunks, 40, True)}
     return taken
 
 

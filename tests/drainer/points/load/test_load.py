@@ -82,8 +82,8 @@ class KillingCounters(Counters):
         self._after, self._meanwhile = after, meanwhile
         self._done = 0
 
-    def copied(self, rows: int, size_bytes: int, *, compared: bool) -> None:
-        super().copied(rows, size_bytes, compared=compared)
+    def copied(self, table: str, rows: int, size_bytes: int, *, compared: bool) -> None:
+        super().copied(table, rows, size_bytes, compared=compared)
         self._done += 1
         if self._done == self._after:
             raise Killed
