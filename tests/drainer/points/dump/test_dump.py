@@ -162,6 +162,7 @@ async def test_at_the_same_moment_what_is_there_is_not_read_again(bed: Bed, tmp_
         try:
             place.begin(snapshot.ts)
             tables = dumping._tables(snapshot, contents)
+            counters.begin(snapshot.ts, {table.source.label: table.size.rows for table in tables})
             Writing(snapshot, place, counters, SystemClock(), workers=2).run(tables)
             return tables
         finally:
