@@ -96,9 +96,9 @@ def _is_error(kind: object) -> bool:
 
 
 def test_codes_after_which_a_node_is_not_started_again_are_those_of_the_units() -> None:
-    sentence = TROUBLES[TROUBLES.index("do not start a node anew") :].partition(".")[0]
+    sentence = TROUBLES[TROUBLES.index("do not restart a node") :].partition(".")[0]
     both, pump, drainer = re.findall(
-        r"codes ([\d, and]+), nor a Pump after (\d+) or a Drainer after\s+(\d+)", sentence
+        r"codes ([\d, and]+), a Pump after\s+(\d+) or a Drainer after\s+(\d+)", sentence
     )[0]
     shared = set(re.findall(r"\d+", both))
     for name, more in (("pump", pump), ("drainer", drainer)):
