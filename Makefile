@@ -12,7 +12,7 @@ SPARK_STAMP := .venv/.ready-spark
 # mkdocs and its theme, which nothing else needs.
 DOCS_STAMP := .venv/.ready-docs
 
-.PHONY: setup setup-spark demo demo-spark test sim bench lint docs deb clean
+.PHONY: setup setup-spark demo demo-spark test sim bench lint docs screenshots deb clean
 
 setup: $(STAMP)
 
@@ -67,6 +67,10 @@ bench: setup-spark
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "open build/site/index.html; its search needs a server: $(PY) -m http.server -d build/site"
+
+# What docs show of the pages, by Chromium (apt-get install chromium).
+screenshots: setup
+	$(PY) -m tools.screenshots
 
 # For this Debian's Python, or for PYTHON: build/deb/tidb-binlog_VERSION_ARCHITECTURE.deb
 deb:

@@ -68,7 +68,9 @@ def _parts(shown: ShownCluster) -> Iterator[str]:
         yield verdict(f"The registry cannot be read: {shown.why_none}", (), is_well=False)
     else:
         title = "All is well" if not seen.troubles else _counted(seen)
-        yield verdict(title, seen.troubles, named=True)
+        # What drainers wait for before that they wait.
+        causes_first = sorted(seen.troubles, key=lambda trouble: trouble.node.startswith("drainer "))
+        yield verdict(title, causes_first, named=True)
         for name, lines in (
             ("Pumps", [line for line in seen.nodes if line.kind == PUMPS]),
             ("Drainers", [line for line in seen.nodes if line.kind == DRAINERS and not line.reader]),
@@ -176,7 +178,7 @@ def _kept(kept: Kept) -> Markup:
             "svg",
             element("line", x1=4, x2=at, y1=5, y2=5, class_="past"),
             element("line", x1=at, x2=196, y1=5, y2=5),
-            element("circle", cx=at, cy=5, r=4),
+            element("circle", cx=at, cy=5, r=3.5),
             viewBox="0 0 200 10",
             role="img",
             aria_label=f"From what is purged to now, {said}",

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.common.page.support import chromium
 from tests.common.page.support.cluster import NOW_S, drainer, overview_of, pump
 from tests.common.page.support.hostile import ATTACK, events, filled, view
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
@@ -25,6 +24,7 @@ from tidb_binlog.page.status_page import HEADERS, Shown, html
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus
 from tidb_binlog.status.history import EVERY_S, PLACES, History, Look
 from tidb_binlog.status.pump import PumpDocument
+from tools.screenshots import chromium
 
 pytestmark = pytest.mark.skipif(
     chromium.found() is None, reason="no Chromium here: apt-get install chromium has the page tried in it"

@@ -40,6 +40,9 @@ def test_who_has_a_trouble_comes_first_and_says_what_to_do() -> None:
     top = page(pump("p1"), pump("p9", alive=False, document=None, error="refused"), drainer("d1"))
     assert top.part("verdict").attributes["class"] == "verdict bad"
     assert top.part("verdict").text.startswith("Pump p9 is dead: drainers wait for what it holds (start it")
+    both = page(pump("p1"), pump("p9", alive=False, document=None), drainer("d1", behind_s=4000.0))
+    assert both.part("verdict").text.startswith("Pump p9 is dead"), "the cause comes first"
+    assert "Drainer d1 has waited" in both.part("verdict").text
     assert "2 pumps, 1 drainer" in top.part("verdict").text
     first, second = cards(top, "pumps")
     assert (first.attributes["class"], second.attributes["class"]) == ("card wrong", "card ok")

@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from select import select
 from typing import Any, Final
 
@@ -133,10 +132,15 @@ class Page:
             mobile=width < 600,
         )
 
-    def picture(self, path: Path) -> None:
-        """Of the whole page."""
-        answer = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(answer["data"]))
+    def picture(self, *, height: int, top: str = "") -> bytes:
+        """Of a part of the page, as PNG: from its beginning on, or from the heading `top`."""
+        find = f"[...document.querySelectorAll('h2')].find((one) => one.textContent === {json.dumps(top)})"
+        y = self.evaluate(f"{find}.getBoundingClientRect().top - 20") if top else 0
+        width = self.evaluate("document.documentElement.clientWidth")
+        whole = self.evaluate("document.documentElement.scrollHeight")
+        clip = {"x": 0, "y": y, "width": width, "height": min(height, whole - y), "scale": 1}
+        answer = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        return base64.b64decode(answer["data"])
 
     @property
     def requests(self) -> list[str]:
