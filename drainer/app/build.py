@@ -18,6 +18,7 @@ from drainer.app.operations import Operating
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.config.options import DrainerConfig
 from drainer.config.sink_options import OWN, SINKS
+from drainer.points.load import join_routes
 from drainer.sink.runner import Runner
 from drainer.stream.pull.collector import Collector
 from drainer.stream.pull.spill import SpillDirectory
@@ -69,6 +70,8 @@ async def build(
     context: BuildContext, tls: TlsConfig | None, unbroken: Callable[[], int | None]
 ) -> tuple[Runner[Any], Collector]:
     """`unbroken`: of the heartbeat."""
+    if not context.settings.to_database:
+        context.operating.offer(join_routes.add_refusals, context.settings.db_type)
     runner = await builder_of(context.settings).build(context)
     context.operating.follow(runner)
     clock = context.operating.upstream_clock

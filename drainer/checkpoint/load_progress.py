@@ -22,13 +22,15 @@ from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
 from drainer.mysql.session_lock import Claims
 from tidb_binlog import time_text
 from tidb_binlog.errors import Conflict, Rejected
-from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 LOADING: Final = "loading"
 DONE: Final = "done"
 JOINING: Final = "joining"
 """Some tables are loaded beside a Drainer, which goes on with it by itself."""
+GIVEN_UP: Final = "given up"
+"""It had begun to write these tables, and is not wanted any more: they are made anew, without rows."""
 LOAD_ROLE: Final = "load"
 """Role of the session that a load holds as long as it runs (`mysql/session_lock.py`)."""
 _STATEMENT_ROWS: Final = 500
@@ -150,7 +152,11 @@ class LoadProgress:
 
     def take_over(self, connection: Connection, state: LoadState) -> None:
         """`put_state` of a new run. Waits for transactions of an older one that are under way: their commits
-        then count."""
+        then count. Raises `Conflict` where a load beside a Drainer was given up, or is over."""
+        if state.phase != LOADING:
+            rows = connection.rows(b"SELECT phase FROM " + self._state + self._mine + b" FOR UPDATE")
+            if not rows or str(rows[0][0]) != state.phase:
+                raise self._taken_over()
         self.put_state(connection, state)
         connection.run(b"UPDATE %s SET run=%d" % (self._chunks, state.run) + self._mine)
 
@@ -179,6 +185,25 @@ class LoadProgress:
             f"another load of cluster {self._cluster_id} took over",
             hint="leave this one stopped, or stop the other one and run the command again",
         )
+
+    def give_up(self, connection: Connection, run: int) -> bool:
+        """No load beside a Drainer stores anything any more but a newer run. True: it had begun to write
+        tables, and they are to be made anew; false: it had not, and nothing is known of it. Raises `Rejected`
+        where there is none."""
+        locked = connection.rows(b"SELECT phase FROM " + self._state + self._mine + b" FOR UPDATE")
+        state = self.state(connection) if locked else None
+        if state is None or state.phase not in (JOINING, GIVEN_UP):
+            raise Rejected("rows of these tables are loaded already", hint="there is nothing to give up")
+        has_begun = state.phase == GIVEN_UP or bool(self.tables(connection))
+        self.clear(connection)
+        if has_begun:
+            self.put_state(connection, replace(state, run=run, phase=GIVEN_UP))
+        return has_begun
+
+    def end(self, connection: Connection, run: int) -> None:
+        """A load beside a Drainer is over. Raises `Conflict` where it is another one's by now."""
+        self.hold(connection, run)
+        self.clear(connection)
 
     def clear(self, connection: Connection) -> None:
         """Nothing is known of any load."""

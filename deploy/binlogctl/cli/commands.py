@@ -194,7 +194,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "load:run",
         flags=(
             *("drainer-config", "rate", "replace", "append", "dry-run", "to", "dir"),
-            *("tables", "node-id", "no-wait", *CONNECTION),
+            *("tables", "give-up", "node-id", "no-wait", *CONNECTION),
         ),
         outputs=READABLE,
     ),

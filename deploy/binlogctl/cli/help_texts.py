@@ -72,8 +72,11 @@ removes them, or -append. Users and grants are not copied. -dry-run says sizes, 
 image and audit begin; it takes the rules of the Drainer that writes the archive.
 -tables has tables join a Drainer that runs: it copies their rows beside its stream, other tables go
 on. This shows how far it is until they are like all others; the Drainer goes on without it, too.
+-give-up ends that: tables that were begun to be written are made anew and have only what comes
+from then on, so no copy of a part stays; where nothing was written yet they are as they were.
 binlogctl load -drainer-config drainer.toml -rate 50000
-binlogctl load -pd-urls http://127.0.0.1:2379 -tables 'shop.*'
+binlogctl load -pd-urls http://127.0.0.1:2379 -tables 'shop.*' -rate 5000
+binlogctl load -pd-urls http://127.0.0.1:2379 -give-up
 binlogctl load -drainer-config archive.toml -to archive -dir /images/monday""",
     "verify": """\
 Compares all tables that the Drainer of -drainer-config writes, at one moment for both sides: it

@@ -85,6 +85,7 @@ class CtlSettings:
         "rate", -1, "rows a second; 0: no limit; -1: verify beside a drainer 50000, else 0", kind="int"
     )
     replace: bool = _flag("replace", False, "remove what is there first, and begin anew", kind="bool")
+    give_up: bool = _flag("give-up", False, "tables that join a drainer are not to any more", kind="bool")
     append: bool = _flag("append", False, "add to the rows that are there already", kind="bool")
     dry_run: bool = _flag("dry-run", False, "say what would be done, and do nothing of it", kind="bool")
     to: str = _flag("to", "database", "database, or archive: an image in -dir")

@@ -43,6 +43,8 @@ async def run(call: Call) -> int:
     from drainer.points.load.shown import print_done, print_estimate, shown
 
     given = call.settings
+    if given.give_up:
+        return await _give_up(call)
     if given.rate < -1:
         raise FlagError(f"rate is {given.rate}", hint="rows a second, 0: without a limit")
     to_archive = writes_image(call)
@@ -76,7 +78,6 @@ async def _join(call: Call) -> int:
         "-to archive": given.to == ARCHIVE,
         "-append": given.append,
         "-dry-run": given.dry_run,
-        "-rate": given.rate != -1,
         "-drainer-config": bool(given.drainer_config),
     }
     for flag, is_given in others.items():
@@ -85,6 +86,50 @@ async def _join(call: Call) -> int:
                 f"{flag} and -tables are two ways",
                 hint="-tables asks a Drainer that runs, which has its own configuration",
             )
+    name, ask = await _drainer(call)
+    asked = {"replace": "1" if given.replace else "", "rate": str(given.rate) if given.rate != -1 else ""}
+    query = "&".join(f"{key}={value}" for key, value in asked.items() if value)
+    job_id = (await ask("PUT", f"/load?{query}" if query else "/load", given.tables))["job_id"]
+    if given.no_wait:
+        show.print_lines(f"drainer {name} loads them: `binlogctl ddl list -node-id {name}` shows how far")
+        return DONE
+    last = await _until_joined(ask, job_id, quiet=call.output == JSON)
+    if last.get("given_up"):
+        raise Rejected("the load was given up meanwhile", hint="docs/load.md says what the tables have now")
+    if call.output == JSON:
+        show.print_json({"job_id": job_id, "node_id": name, **last})
+        return DONE
+    rows = f": {last['rows']:,} rows in {last['seconds']:.1f} s, at {last['ts']}" if last else ""
+    show.print_lines(f"the tables are replicated by {name} with all others{rows}")
+    for missing in last.get("missing", ()):
+        show.print_warning(f"not there: {missing}")
+    return DONE
+
+
+async def _give_up(call: Call) -> int:
+    """Tables that join are not to. Raises `FlagError`, `Rejected`, `Conflict`, `Unavailable`."""
+    given = call.settings
+    others = (given.tables, given.drainer_config, given.directory, given.replace, given.append, given.dry_run)
+    if any(others) or given.rate != -1 or given.to != DATABASE:
+        raise FlagError(
+            "-give-up stands alone", hint="the Drainer knows what it loads; -node-id names one of several"
+        )
+    name, ask = await _drainer(call)
+    answer = await ask("DELETE", "/load")
+    if not given.no_wait:
+        await _until_joined(ask, answer["job_id"], quiet=call.output == JSON)
+    if call.output == JSON:
+        show.print_json({"node_id": name, **answer})
+    elif answer["made_anew"]:
+        show.print_lines("the load is given up: its tables are made anew, and have rows from now on alone")
+    else:
+        show.print_lines("the load is given up: it had not begun to write, its tables are as they were")
+    return DONE
+
+
+async def _drainer(call: Call) -> tuple[str, Ask]:
+    """Its name, and what asks it. Raises `Rejected`, `Conflict`, `Unavailable`."""
+    given = call.settings
     async with connection.registry(given) as registry:
         addresses = addresses_of(await registry.view(), given.node_id, "load")
     ((name, address),) = addresses.items()
@@ -104,20 +149,7 @@ async def _join(call: Call) -> int:
             raise answer.refusal(f"the drainer at {address}")
         return dict(answer.document.get("data") or {})
 
-    path = "/load?replace=1" if given.replace else "/load"
-    job_id = (await ask("PUT", path, given.tables))["job_id"]
-    if given.no_wait:
-        show.print_lines(f"drainer {name} loads them: `binlogctl ddl list -node-id {name}` shows how far")
-        return DONE
-    last = await _until_joined(ask, job_id, quiet=call.output == JSON)
-    if call.output == JSON:
-        show.print_json({"job_id": job_id, "node_id": name, **last})
-        return DONE
-    rows = f": {last['rows']:,} rows in {last['seconds']:.1f} s, at {last['ts']}" if last else ""
-    show.print_lines(f"the tables are replicated by {name} with all others{rows}")
-    for missing in last.get("missing", ()):
-        show.print_warning(f"not there: {missing}")
-    return DONE
+    return name, ask
 
 
 async def _until_joined(ask: Ask, job_id: int, *, quiet: bool) -> dict[str, Any]:

@@ -92,6 +92,7 @@ class QuarantineController:
         self._wake = asyncio.Event()
         self._full = False
         self._load_asked: LoadAsked | None = None
+        self._load_begins = False  # it is being stored
         self.load_begun = asyncio.Event()
         self.load_says: Callable[[], str] = lambda: ""
         """How far the rows of tables that join are."""
@@ -345,38 +346,42 @@ class QuarantineController:
     async def ask_load(self, asked: LoadAsked, wait_s: float) -> Entry:
         """Have tables wait from the next place between two transactions on. Durable when it returns.
 
-        Raises `Rejected`, `Conflict`: nothing has changed.
+        Of several who ask for the same tables in the same moment each gets the one load. Raises `Rejected`,
+        `Conflict`: nothing has changed.
         """
-        if self._load_asked is not None or self.loading is not None:
+        if (loading := self.loading) is not None and asked.names <= loading.tables.keys():
+            return loading
+        pending = self._load_asked
+        if loading is not None or (pending is not None and not asked.names <= pending.names):
             raise Conflict("rows of other tables are loaded", hint="wait for their end: `binlogctl ddl list`")
         if not self.may_wait:
             raise Rejected(
                 "syncer.quarantine-size is 0: rows that come while others are loaded have no place",
                 hint="set it, and start the drainer again",
             )
-        self._load_asked = asked
+        asked = self._load_asked = pending or asked
         try:
             async with asyncio.timeout(wait_s):
                 return await asyncio.shield(asked.begun)
         except TimeoutError:
-            if self._load_asked is not asked:
-                return await asked.begun  # it is being stored
-            raise Rejected(
-                f"the drainer came to no place between two transactions within {wait_s:.0f} s",
-                hint="try again; `/status` shows what it waits for",
-            ) from None
-        finally:
-            if self._load_asked is asked:
+            if self._load_asked is asked and not self._load_begins:
                 self._load_asked = None
+                asked.begun.set_exception(
+                    Rejected(
+                        f"the drainer came to no place between two transactions within {wait_s:.0f} s",
+                        hint="try again; `/status` shows what it waits for",
+                    )
+                )
+            return await asyncio.shield(asked.begun)
 
     @property
     def wants_load(self) -> bool:
         """Whether `begin_load` has something to do."""
-        return self._load_asked is not None and not self._releasing.locked()
+        return self._load_asked is not None and not self._load_begins and not self._releasing.locked()
 
     async def begin_load(self, at_ts: Ts) -> None:
         """All lanes are drained, everything at or below `at_ts` is applied but for what waits."""
-        asked, self._load_asked = self._load_asked, None
+        asked, self._load_begins = self._load_asked, True
         assert asked is not None
         try:
             async with self._releasing:
@@ -386,12 +391,15 @@ class QuarantineController:
         except BaseException:
             asked.begun.set_exception(Rejected("the drainer stops", hint="ask it again"))
             raise
+        finally:
+            self._load_asked, self._load_begins = None, False
 
     async def _begin_load(self, asked: LoadAsked, at_ts: Ts) -> Entry:
         queues = self._quarantine.waiting_with(asked.names)
         number = next(self.numbers)
         place = Floor(at_ts, self._keeper.schema_version)
-        entry = load_entry(number, asked.names, place, queues, self._release.now_ms())
+        now_ms = self._release.now_ms()
+        entry = load_entry(number, asked.names, place, queues, now_ms, asked.rate_rows)
         old = [job for queue in queues for job in queue.entries]
 
         def work(connection: Any) -> None:
@@ -427,8 +435,37 @@ class QuarantineController:
         for job in jobs:
             queue = self._owner(job)
             self._quarantine.change(queue.entries[job], position=Position(ts))
+            self._logs[queue.number].free(ts, is_read=False)
             self._ask(queue)
+        self.on_change()  # there may be room
         logger.info("rows of tables that join are loaded", jobs=list(jobs), ts=ts)
+
+    @property
+    def stream_ts(self) -> Ts:
+        """Where the stream is."""
+        return self._quarantine.seen_ts
+
+    async def give_up_load(self, entry: Entry, also: Callable[[Any], bool], asked_from: str) -> bool:
+        """The rows of its tables are not to be loaded. `also` is stored with that, and says whether what they
+        have downstream was touched: if not, release goes on with what waited, as if nothing had been asked.
+
+        Raises what `also` does, and `Unavailable`."""
+        job_id, done_ts = entry.job_id, entry.position.complete_ts
+        decided = Decided(next(self.numbers), job_id, self._release.now_ms(), asked_from, "give up")
+        touched = True
+
+        def work(connection: Any) -> None:
+            nonlocal touched
+            if not (touched := also(connection)):
+                self._table.put_commit_ts(connection, job_id, done_ts)
+            self._table.decided(connection, decided)
+
+        await self._keeper.call(self._keeper.store.together, work)
+        if not touched:
+            queue = self._owner(job_id)
+            self._quarantine.change(queue.entries[job_id], commit_ts=done_ts)
+            self._ask(queue)
+        return touched
 
     def stop(self) -> None:
         self._release.stop()
@@ -514,7 +551,7 @@ class QuarantineController:
     def _document(self, queue: Queue, entry: Entry) -> dict[str, Any]:
         doing = self._release.doing if queue.state.is_releasing else ""
         if queue.loading is entry:
-            doing = f"its rows are loaded: {self.load_says()}"
+            doing = self.load_says()
         return decisions.document(queue, entry, doing=doing, kept_bytes=self._logs[queue.number].size_bytes)
 
     async def decisions(self) -> list[Decided]:

@@ -53,7 +53,8 @@ class Entry:
     """One waiting DDL: a row of `tidb_binlog.quarantine`. `position`: up to where its tables are applied.
 
     `before` is the shape of the tables when it was refused; `intent_ts` the DDL of this queue that is under
-    way downstream (0: none), `intent` the shape before that one. An entry with the intent of a DDL that is to
+    way downstream (0: none), `intent` the shape before that one. `query` of tables that join: the flags that
+    their load was asked with. An entry with the intent of a DDL that is to
     come stays, and its queue with it, until that DDL has come again and is over.
     """
 
@@ -80,6 +81,12 @@ class Entry:
         """No DDL: what its tables have upstream is loaded at a timestamp of at least `commit_ts`. It is done
         once `position` is that one."""
         return self.job_id >= LOADS
+
+    @property
+    def rate_rows(self) -> int:
+        """Rows a second that a load copies at most, 0: no limit."""
+        _, _, rate = self.query.partition("-rate ")
+        return int(rate) if self.is_load and rate else 0
 
     @property
     def waits_for_shards(self) -> bool:

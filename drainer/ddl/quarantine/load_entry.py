@@ -27,18 +27,25 @@ _DECIDING = (QueueState.DECIDING, QueueState.DECIDING_HALTED)
 @dataclass(frozen=True, slots=True)
 class LoadAsked:
     """Tables are to join, as soon as the stream comes to a place for it. `also` is stored with their entry,
-    which is the result of `begun`."""
+    which is the result of `begun`. `rate_rows`: rows a second at most, 0: no limit."""
 
     names: frozenset[Name]
     also: Callable[[Any], None]
     asked_from: str
+    rate_rows: int = 0
     begun: asyncio.Future[Entry] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 def load_entry(
-    number: int, names: frozenset[Name], place: Floor, queues: Sequence[Queue], since_ms: int
+    number: int,
+    names: frozenset[Name],
+    place: Floor,
+    queues: Sequence[Queue],
+    since_ms: int,
+    rate_rows: int = 0,
 ) -> Entry:
     """`number` of the decision; `queues` hold what waits under the names. Raises `Conflict`, `Rejected`."""
+    flags = f"-rate {rate_rows}" if rate_rows else ""
     since = dict.fromkeys(sorted(names), place.commit_ts + 1)
     position, floor = Position(place.commit_ts), place
     for queue in queues:
@@ -47,7 +54,7 @@ def load_entry(
             since |= {name: min(at_ts, since[name]) for name, at_ts in entry.tables.items()}
             position = min(position, entry.position, key=Position.order_key)
             floor = min(floor, entry.floor)
-    return Entry(LOADS + number, place.commit_ts + 1, floor, since, position, "", REASON, since_ms)
+    return Entry(LOADS + number, place.commit_ts + 1, floor, since, position, flags, REASON, since_ms)
 
 
 def _check(queue: Queue, entry: Entry, names: frozenset[Name], place: Floor) -> None:

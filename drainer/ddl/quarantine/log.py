@@ -191,11 +191,14 @@ class QuarantineLog:
         """Reads from the oldest that is left; sees what is appended later."""
         return Cursor(self, self._directory)
 
-    def free(self, applied_ts: Ts) -> None:
-        """Everything at or below it is applied: files that hold nothing else go."""
+    def free(self, applied_ts: Ts, *, is_read: bool = True) -> None:
+        """Everything at or below it is applied: files that hold nothing else go. `is_read`: but for the last
+        one, at which a cursor may be."""
         for strand in self._strands:
-            while len(strand.segments) > 1 and strand.segments[0].last_ts <= applied_ts:
+            while len(strand.segments) > is_read and strand.segments[0].last_ts <= applied_ts:
                 self._remove(strand.segments.pop(0))
+            if not strand.segments:
+                strand.close()
 
     def remove(self) -> None:
         """Nothing of it is wanted any more."""

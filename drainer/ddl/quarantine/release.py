@@ -156,7 +156,7 @@ class Release:
         unknown = lanes.unknown(part)
         if unknown:
             targets = await self._blocking(self._dependencies.targets, unknown, 1)
-            lanes.learn(may_repeat(targets) if any(e.is_rows for e in queue.entries.values()) else targets)
+            lanes.learn(may_repeat(targets) if any(map(_may_repeat, queue.entries.values())) else targets)
         lanes.dispatch(part)
         last = part.tables[-1]
         end = last.first_ordinal + len(last.rows)
@@ -425,6 +425,11 @@ class Release:
     async def _blocking(self, function: Callable[..., T], *arguments: Any) -> T:
         """On release's own thread: a long DDL keeps no other work waiting."""
         return await self._keeper.call(function, *arguments, thread=self._thread)
+
+
+def _may_repeat(entry: Entry) -> bool:
+    """A load has taken the place of whatever waited, and may have been given up."""
+    return entry.is_rows or entry.is_load
 
 
 def may_repeat(targets: Iterable[TableTarget]) -> list[TableTarget]:

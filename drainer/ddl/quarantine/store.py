@@ -142,6 +142,10 @@ class QuarantineTable:
         tables = _json([[*name, since] for name, since in entry.tables.items()])
         self._set(connection, entry.job_id, b"`tables`=" + tables)
 
+    def put_commit_ts(self, connection: Connection, job_id: int, commit_ts: int) -> None:
+        """Of a load that was given up."""
+        self._set(connection, job_id, b"commit_ts=%d" % commit_ts)
+
     def put_decision(self, connection: Connection, entry: Entry) -> None:
         action, text, number = _decision(entry.decision)
         self._set(

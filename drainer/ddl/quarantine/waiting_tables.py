@@ -166,6 +166,11 @@ class Quarantine:
         """All that an earlier life has seen has come again."""
         return self._seen_ts >= self._highest_ts
 
+    @property
+    def seen_ts(self) -> Ts:
+        """Where the stream is: what comes is at or above it."""
+        return self._seen_ts
+
     def saw(self, ts: Ts) -> None:
         """The stream is at `ts`."""
         was, self._seen_ts = self.is_where_it_was, ts

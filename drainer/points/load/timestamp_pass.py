@@ -129,12 +129,18 @@ class TimestampPass:
             at_ts=at_ts,
             hold_name=self._scope.hold_name,
         ) as (snapshot, tracker):
-            passed = await self._load(snapshot, tracker)
+            passed = await self._load(snapshot.ts, tracker, snapshot)
             await self._scope.end(snapshot.ts, tracker)
             return passed
 
-    async def _load(self, snapshot: UpstreamSnapshot, tracker: SchemaTracker) -> Passed:
-        job, ts = self._job, snapshot.ts
+    async def run_without_rows(self, ts: Ts, tracker: SchemaTracker) -> Passed:
+        """Tables are made as they are at `ts`. Raises as `Load.run`."""
+        passed = await self._load(ts, tracker, None)
+        await self._scope.end(ts, tracker)
+        return passed
+
+    async def _load(self, ts: Ts, tracker: SchemaTracker, snapshot: UpstreamSnapshot | None) -> Passed:
+        job = self._job
         contents = await self._scope.contents(tracker, ts)
         state = LoadState(job.run, self._scope.phase, ts, job.mode.value, job.settings.name)
         runner = DdlRunner(job.target, tracker, job.rules.router.route, self._scope.guard)
@@ -148,7 +154,8 @@ class TimestampPass:
                 await blocking(job.target, definitions.drop, target)
             await blocking(job.target, preparing.make_databases, contents, tracker)
             await blocking(job.target, preparing.make_tables)
-            await self._copy(snapshot, tracker, copied(reconciled.all), preparing)
+            if snapshot is not None:
+                await self._copy(snapshot, tracker, copied(reconciled.all), preparing)
             job.counters.say(FINISHING)
             await blocking(job.target, preparing.make_views)
         finally:

@@ -54,6 +54,7 @@ ROUTES = {
     ("PUT", "/ddl/{job_id}/{decision}"): ADMIN,
     ("GET", "/load"): READ,
     ("PUT", "/load"): ADMIN,
+    ("DELETE", "/load"): ADMIN,
     ("PUT", "/state/{node_id}/{action}"): ADMIN,
     ("PUT", "/transactions/{start_ts}/{end}"): ADMIN,
     ("POST", "/debug/gc/trigger"): ADMIN,

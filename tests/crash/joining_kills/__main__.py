@@ -25,7 +25,7 @@ from tidb_binlog.net.port import free_ports
 async def _main(chosen: argparse.Namespace, directory: Path) -> None:
     server, began_s = MariaDbServer(), time.monotonic()
     server.start(directory / "db")
-    deaths = 0
+    deaths = given_up = 0
     try:
         for number in range(chosen.runs) if not chosen.every else range(10**6):
             seed = chosen.seed + number
@@ -43,10 +43,12 @@ async def _main(chosen: argparse.Namespace, directory: Path) -> None:
             finally:
                 etcd.stop()
             deaths += died
-            print(f"{story.deaths}, alters {story.alters}, seed {seed}: {dict(kills.seen)}", flush=True)
+            given_up += kills.given_up
+            print(f"{story}: {dict(kills.seen)}", "given up" if kills.given_up else "", flush=True)
             if chosen.every and not died:
                 break
-        print(f"{deaths} deaths, each with equal contents, {time.monotonic() - began_s:.0f} s")
+        took = f"{time.monotonic() - began_s:.0f} s"
+        print(f"{deaths} deaths, {given_up} loads given up, each with equal contents at its end, {took}")
     finally:
         server.stop()
 

@@ -13,7 +13,7 @@ from tests.crash.joining_kills.runs import Kills, drawn
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("seed", [6, 11])
+@pytest.mark.parametrize("seed", [6, 36])
 async def test_deaths_while_tables_join(
     etcd_clean: str, mariadb: MariaDbServer, free_port: Callable[[], int], tmp_path: Path, seed: int
 ) -> None:

@@ -159,6 +159,76 @@ async def test_the_command_follows_a_load_to_its_end_through_a_kill(open_scene: 
         await made.is_equal()
 
 
+async def test_a_load_that_is_given_up_leaves_no_part_of_a_copy(open_scene: OpenScene) -> None:
+    async with open_scene(3_000) as (made, program):
+        await program.write()
+        await made.until(lambda: made.rows(COPY, "keyed"), "rows of the stream")
+        async with writing(program):
+            assert (await made.load(query="?replace=1&rate=1"))[0] == 200
+            await copied(made)
+            assert len(made.joins()) == 1, "the next chunk is hours away"
+            words = ("load", "-pd-urls", made.etcd, "-give-up")
+            gives_up = await asyncio.create_subprocess_exec(
+                str(PROGRAMS / "binlogctl"), *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            said, errors = await gives_up.communicate()
+            assert gives_up.returncode == 0, errors
+            assert b"the load is given up: its tables are made anew" in said
+            assert not made.joins()
+            last = made.ask("/load")[1]["data"]["last"]
+            assert (last["given_up"], last["tables"], last["rows"]) == (True, 2, 0)
+            code, answer = made.ask("/load", "DELETE")
+            assert (code, "nothing to give up" in answer["message"]) == (400, True)
+        await made.has_what_comes(program)
+        assert (await made.load())[0] == 200
+        await made.is_equal()
+
+
+async def test_a_load_that_wrote_nothing_yet_is_given_up_without_a_trace(open_scene: OpenScene) -> None:
+    async with open_scene(300) as (made, program):
+        await program.write()
+        await made.until(lambda: made.rows(COPY, "keyed"), "rows of the stream")
+        with program.application.session() as holding:
+            await asyncio.to_thread(program.application.outcomes.hold_snapshots, holding)
+            assert (await made.load())[0] == 200
+            before = made.rows(COPY, "plain")
+            code, answer = made.ask("/load", "DELETE")
+            assert (code, answer["data"]["made_anew"]) == (200, False)
+            await made.until(lambda: not made.joins(), "they are like all others")
+            assert made.rows(COPY, "plain") == before
+            holding.rollback()
+        await made.has_what_comes(program)
+        assert (await made.load())[0] == 200
+        await made.is_equal()
+
+
+async def test_a_load_whose_upstream_hangs_can_be_given_up(open_scene: OpenScene) -> None:
+    async with open_scene(300) as (made, program):
+        with unreadable(made, "plain"):
+            assert (await made.load())[0] == 200
+            await copied(made)
+            assert made.ask("/load", "DELETE")[1]["data"]["made_anew"]
+            await made.until(lambda: not made.joins(), "they are like all others")
+        await made.has_what_comes(program)
+
+
+async def test_a_stream_that_waits_for_a_load_goes_on_once_it_is_given_up(open_scene: OpenScene) -> None:
+    """What is kept has used up its room."""
+    async with open_scene(300) as (made, program):
+        made.kill()
+        text = made.config.read_text()
+        made.config.write_text(text.replace("[syncer]\n", "[syncer]\nquarantine-size = 1\n"))
+        made.start()
+        assert (await made.load(query="?replace=1&rate=1"))[0] == 200
+        await copied(made)
+        await program.write()
+        await program.publisher.flush()
+        await made.until(lambda: "quarantine-size is used up" in log_of(made), "the stream waits")
+        assert made.ask("/load", "DELETE")[0] == 200
+        await made.until(lambda: not made.joins(), "they are like all others")
+        await made.has_what_comes(program)
+
+
 async def test_a_load_whose_drainer_is_killed_goes_on_with_the_next_one(open_scene: OpenScene) -> None:
     async with open_scene(3_000) as (made, program):
         with unreadable(made, "plain"):

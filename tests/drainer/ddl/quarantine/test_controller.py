@@ -13,7 +13,7 @@ import pytest
 from drainer.checkpoint.keeper import PURGE_S, CheckpointUpkeep
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.quarantine.controller import KEPT, PASSED
-from drainer.ddl.quarantine.entry import RETRY
+from drainer.ddl.quarantine.entry import RETRY, Entry
 from drainer.ddl.quarantine.load_entry import LoadAsked
 from drainer.ddl.quarantine.release import Release
 from drainer.ddl.rules import APPLY, REWRITE, SKIP
@@ -89,18 +89,23 @@ async def test_what_was_done_by_hand_is_looked_at_however_often_the_desk_is_woke
         await asyncio.sleep(0)
 
 
+async def loading(s: Stage) -> Entry:
+    """Rows of `d.t` are to be loaded from 200 on."""
+    asked = LoadAsked(frozenset({("d", "t")}), lambda connection: None, "test")
+    asking = asyncio.create_task(s.controller.ask_load(asked, 10.0))
+    while not s.controller.wants_load:
+        await asyncio.sleep(0)
+    await s.controller.begin_load(200)
+    return await asking
+
+
 async def test_nothing_is_released_before_the_rows_of_tables_that_join_are_there(
     stage: MakeStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often it is looked at, and at the stream's end."""
     monkeypatch.setattr("drainer.ddl.quarantine.controller.RETRY_S", 0.02)
     s = stage()
-    asked = LoadAsked(frozenset({("d", "t")}), lambda connection: None, "test")
-    asking = asyncio.create_task(s.controller.ask_load(asked, 10.0))
-    while not s.controller.wants_load:
-        await asyncio.sleep(0)
-    await s.controller.begin_load(200)
-    entry = await asking
+    entry = await loading(s)
     s.controller.divert(row(210, T))
     looks: list[bool] = []
     s.controller.on_change = lambda: looks.append(True)
@@ -113,6 +118,91 @@ async def test_nothing_is_released_before_the_rows_of_tables_that_join_are_there
     await s.until(lambda: sorted(s.values("t")) == [205, 210])
     await s.finish(230)
     assert not s.controller.waits
+
+
+async def test_who_asks_for_the_same_load_in_the_same_moment_gets_the_same(stage: MakeStage) -> None:
+    s = stage()
+    stored: list[str] = []
+
+    def ask(who: str, *names: str, wait_s: float = 10.0) -> asyncio.Task[Entry]:
+        of = frozenset(("d", name) for name in names)
+        asked = LoadAsked(of, lambda connection: stored.append(who), who)
+        return asyncio.create_task(s.controller.ask_load(asked, wait_s))
+
+    async def refused(*names: str) -> None:
+        with pytest.raises(Conflict, match="rows of other tables are loaded"):
+            await ask("other", *names)
+
+    first, second = ask("first", "t", "u"), ask("second", "t")
+    while not s.controller.wants_load:
+        await asyncio.sleep(0)
+    await refused("v")
+    begins = asyncio.create_task(s.controller.begin_load(200))
+    await asyncio.sleep(0)
+    assert not s.controller.wants_load, "it begins once"
+    third = ask("third", "u")
+    await refused("v")
+    await begins
+    entries = [await first, await second, await third, await ask("fourth", "t")]
+    assert entries == [s.controller.loading] * 4
+    assert stored == ["first"]
+    await refused("v")
+
+
+async def test_who_waits_for_a_place_with_others_is_told_with_them_that_there_was_none(
+    stage: MakeStage,
+) -> None:
+    s = stage()
+    of = frozenset({("d", "t")})
+    asks = [
+        asyncio.create_task(s.controller.ask_load(LoadAsked(of, lambda _: None, "test"), wait_s))
+        for wait_s in (0.01, 1000.0)
+    ]
+    for ask in asks:
+        with pytest.raises(Rejected, match="no place between two transactions"):
+            await ask
+    assert not s.controller.wants_load
+
+
+async def test_a_load_that_wrote_nothing_and_is_given_up_is_as_if_it_had_not_been_asked_for(
+    stage: MakeStage,
+) -> None:
+    s = stage()
+    entry = await loading(s)
+    s.controller.divert(row(210, T))
+    assert not await s.controller.give_up_load(entry, lambda connection: False, "here")
+    await s.until(lambda: s.values("t") == [210])
+    await s.finish(230)
+    assert not s.controller.waits
+    newest = (await s.controller.decisions())[0]
+    assert (newest.job_id, newest.action, newest.asked_from) == (entry.job_id, "give up", "here")
+
+
+async def test_what_was_decided_about_a_load_is_what_the_next_start_finds(stage: MakeStage) -> None:
+    s = stage()
+    entry = await loading(s)
+    s.controller.divert(row(210, T))
+    assert await s.controller.give_up_load(entry, lambda connection: True, "here")
+    assert s.controller.loading == entry, "it ends once its tables are made anew"
+    s = stage()
+    assert s.controller.loading == entry
+    await s.controller.give_up_load(entry, lambda connection: False, "here")
+    s = stage()
+    assert s.controller.loading is None
+    s.controller.divert(row(210, T))
+    await s.until(lambda: s.values("t") == [210])
+
+
+async def test_what_is_kept_up_to_the_copy_gives_its_room_back(stage: MakeStage) -> None:
+    """A stream that waits for room comes to no place at which release could give it back."""
+    s = stage(bytes_max=1)
+    entry = await loading(s)
+    s.controller.divert(row(210, T))
+    assert not s.controller.has_room
+    calls: list[bool] = []
+    s.controller.on_change = lambda: calls.append(s.controller.has_room)
+    await s.controller.loaded([entry.job_id], 210, lambda connection: None)
+    assert calls[0]
 
 
 async def test_the_table_waits_and_others_go_on_until_the_downstream_was_changed_by_hand(

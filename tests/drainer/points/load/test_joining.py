@@ -11,12 +11,20 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from drainer.checkpoint.load_progress import JOINING, LoadProgress
+from drainer.checkpoint.load_progress import (
+    GIVEN_UP,
+    JOINING,
+    ChunkState,
+    LoadedTable,
+    LoadProgress,
+    LoadState,
+    TableState,
+)
 from drainer.ddl.quarantine.entry import Entry, Floor
 from drainer.ddl.quarantine.load_entry import LoadAsked, load_entry
 from drainer.ddl.quarantine.waiting_tables import Below
 from drainer.points.load.counters import Counters
-from drainer.points.load.join_routes import add_routes
+from drainer.points.load.join_routes import add_refusals, add_routes
 from drainer.points.load.joining import Joining, _Part
 from drainer.points.load.table_copy import NotAsPublished
 from drainer.stream.rules.rule_set import read_rules
@@ -28,7 +36,8 @@ from tests.drainer.points.load.load_bed import CLUSTER, COPY, SCHEMA, Bed
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.door.http.routes import Peer, Request, Routes
-from tidb_binlog.errors import ConfigError, Conflict, Rejected
+from tidb_binlog.errors import ConfigError, Conflict, Rejected, Unavailable
+from tidb_binlog.late_dataclass import replace
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +61,7 @@ class Waiting:
 
     async def ask_load(self, asked: LoadAsked, wait_s: float) -> Entry:
         self.asked.append(asked)
-        self.loading = load_entry(1, asked.names, Floor(100, 1), (), 0)
+        self.loading = load_entry(1, asked.names, Floor(100, 1), (), 0, asked.rate_rows)
         return self.loading
 
     def documents(self) -> list[dict[str, Any]]:
@@ -141,7 +150,7 @@ async def test_a_copy_is_of_what_waits_at_its_timestamp_and_of_nothing_else(bed:
     quarantine: Any = SimpleNamespace(below=lambda ts: found.pop(0), loaded=note)
     progress = LoadProgress("tidb_binlog", CLUSTER)
     job: Any = SimpleNamespace(
-        settings=settings, rules=read_rules(settings), counters=Counters(), progress=progress
+        settings=settings, rules=read_rules(settings), counters=Counters(), progress=progress, run=7
     )
     part = _Part(job, quarantine, lambda _: None)
     contents = await part.contents(tracker, 120)
@@ -149,33 +158,122 @@ async def test_a_copy_is_of_what_waits_at_its_timestamp_and_of_nothing_else(bed:
     assert contents.databases == ((SCHEMA, COPY),)
     assert contents.gone == ((COPY, "gone"),)
     await part.end(120, tracker)
-    assert loaded == [((5,), 120, progress.clear)]
+    ((jobs, ts, end),) = loaded
+    assert (jobs, ts, end.func, end.keywords) == ((5,), 120, progress.end, {"run": 7})
 
 
 class Fails:
     def __init__(self, error: Exception | None) -> None:
         self._error = error
 
-    async def ask(self, patterns: list[str], *, replacing: bool, asked_from: str) -> Any:
+    async def ask(self, patterns: list[str], *, replacing: bool, asked_from: str, rate_rows: int) -> Any:
         if self._error is not None:
             raise self._error
-        return SimpleNamespace(job_id=len(patterns) + 10 * replacing)
+        return SimpleNamespace(job_id=len(patterns) + 10 * replacing + 100 * rate_rows)
+
+    async def give_up(self, *, asked_from: str) -> Any:
+        if self._error is not None:
+            raise self._error
+        return SimpleNamespace(job_id=5), asked_from == "127.0.0.1"
+
+
+def answered(routes: Routes, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+    request = Request(method, path, "h", None, Peer("127.0.0.1"), body)
+    guard: Any = SimpleNamespace(refusal=lambda _: None)
+    answer = asyncio.run(routes.answer(request, guard))
+    if method != "GET":
+        refuses: Any = SimpleNamespace(refusal=lambda _: answer)
+        assert asyncio.run(routes.answer(request, refuses)) is answer, "administrators alone"
+    document = json.loads(answer.body)
+    assert document["code"] == answer.status
+    return answer.status, document
 
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(Conflict("later"), 409), (Rejected("no"), 400), (ConfigError("no [syncer.from]"), 400), (None, 200)],
+    [
+        (Conflict("later"), 409),
+        (Rejected("no"), 400),
+        (ConfigError("no [syncer.from]"), 400),
+        (Unavailable("away"), 503),
+        (None, 200),
+    ],
 )
 def test_answers(error: Exception | None, status: int) -> None:
-    routes, fails = Routes(), Fails(error)
-    serves: Any = fails
+    routes = Routes()
+    serves: Any = Fails(error)
     add_routes(routes, lambda: serves)
-    request = Request("PUT", "/load?replace=1", "h", None, Peer("127.0.0.1"), b" shop.a, shop.b,")
-    guard: Any = SimpleNamespace(refusal=lambda _: None)
-    answer = asyncio.run(routes.answer(request, guard))
-    assert answer.status == status
-    document = json.loads(answer.body)
-    assert document["code"] == status
-    assert document["data"] == (None if error else {"job_id": 12})
-    refuses: Any = SimpleNamespace(refusal=lambda _: answer)
-    assert asyncio.run(routes.answer(request, refuses)) is answer, "administrators alone"
+    got, document = answered(routes, "PUT", "/load?replace=1&rate=5", b" shop.a, shop.b,")
+    assert (got, document["data"]) == (status, None if error else {"job_id": 512})
+    got, document = answered(routes, "DELETE", "/load", b"")
+    assert (got, document["data"]) == (status, None if error else {"job_id": 5, "made_anew": True})
+
+
+@pytest.mark.parametrize("rate", ["-5", "x", "1.5", "9999999999", ""])
+def test_a_rate_is_rows_a_second(rate: str) -> None:
+    routes = Routes()
+    serves: Any = Fails(None)
+    add_routes(routes, lambda: serves)
+    got, document = answered(routes, "PUT", f"/load?rate={rate}&replace=1", b"shop.a")
+    assert (got == 400) == bool(rate), "an empty one is none"
+    assert rate == "" or "rows a second" in document["message"]
+
+
+def test_where_nothing_can_join_is_said_to_whoever_asks() -> None:
+    routes = Routes()
+    add_refusals(routes, lambda: "kafka")
+    for method in ("GET", "PUT", "DELETE"):
+        got, document = answered(routes, method, "/load", b"shop.a")
+        assert got == 400
+        assert "db-type is 'kafka'" in document["message"]
+        assert "binlogctl load -to archive" in document["message"]
+
+
+async def test_a_load_is_gone_on_with_at_its_rate_and_at_no_other(bed: Bed) -> None:
+    two_tables(bed)
+    waiting = Waiting()
+    joins = await joining(bed, waiting)
+
+    async def ask(rate_rows: int) -> Entry:
+        return await joins.ask([f"{SCHEMA}.*"], replacing=False, asked_from="here", rate_rows=rate_rows)
+
+    entry = await ask(500)
+    assert (entry.rate_rows, entry.query) == (500, "-rate 500")
+    assert await ask(-1) is await ask(500) is entry
+    with pytest.raises(Conflict, match=r"another rate, 500 rows a second"):
+        await ask(0)
+
+
+async def test_a_load_that_was_given_up_stores_nothing_any_more(bed: Bed) -> None:
+    progress = LoadProgress("tidb_binlog", CLUSTER)
+    connection = bed.connect()
+    progress.create(connection)
+    began = LoadState(5, JOINING, 4, "replace", "drainer")
+    table = LoadedTable(1, (SCHEMA, "a"), (COPY, "a"), "", True, TableState.READY)
+
+    def refused(run: int, phase: str) -> None:
+        with pytest.raises(Conflict, match="took over"):
+            progress.take_over(connection, replace(began, run=run, phase=phase))
+
+    with pytest.raises(Rejected, match="loaded already"):
+        progress.give_up(connection, 6)
+    refused(5, JOINING)
+    progress.put_state(connection, began)
+    assert not progress.give_up(connection, 6), "no table was begun"
+    assert progress.state(connection) is None
+    progress.put_state(connection, began)
+    progress.put_tables(connection, [table])
+    progress.put_chunks(connection, 1, 5, [(1, "")])
+    assert progress.give_up(connection, 6)
+    assert progress.state(connection) == replace(began, run=6, phase=GIVEN_UP)
+    assert progress.tables(connection) == []
+    refused(5, JOINING)
+    with pytest.raises(Conflict, match="took over"):
+        progress.set_chunk(connection, 1, 1, 5, ChunkState.COPIED, ts=4, rows=1)
+    with pytest.raises(Conflict, match="took over"):
+        progress.end(connection, 5)
+    assert progress.give_up(connection, 7), "once more"
+    progress.take_over(connection, replace(began, run=8, phase=GIVEN_UP))
+    progress.end(connection, 8)
+    assert progress.state(connection) is None
+    connection.close()
