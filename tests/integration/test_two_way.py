@@ -18,7 +18,8 @@ import pytest
 
 import pumpclient
 from binlog_playground.cluster.cluster import Cluster, Node, http_get
-from tests.integration.support.row_bridge import BinlogServer, RowBridge
+from tests.binary_log import BinlogServer
+from tests.integration.support.row_bridge import RowBridge
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.net.port import LOOPBACK, free_ports
 

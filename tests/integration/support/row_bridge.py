@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pumpclient
-from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.mark import is_mark_table
 from drainer.mysql.sql_tokens import tokens, unquote
+from tests.binary_log import COMMIT, ROW, BinlogServer, Name
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import (
     BLOB,
@@ -35,20 +35,10 @@ from tidb_binlog.table_info import (
     TableInfo,
 )
 
-Name = tuple[str, str]
-
-_ROW = re.compile(r"### (INSERT INTO|UPDATE|DELETE FROM) `(.+)`\.`(.+)`$")
 _VALUE = re.compile(r"###   @\d+=(.*)$")
 _TYPES = {"int": LONG, "bigint": LONGLONG, "varchar": VARCHAR, "mediumtext": BLOB}
 # What drainers keep about themselves that the bridge reads: enough to see that it does not replicate.
 _OF_DRAINERS = {("tidb_binlog", "checkpoint"), ("tidb_binlog", "lanes")}
-
-
-class BinlogServer(MariaDbServer):
-    """A MariaDB with a row-based binary log."""
-
-    def _options(self) -> list[str]:
-        return [*super()._options(), "--log-bin=binlog", "--binlog-format=ROW", "--server-id=1"]
 
 
 @dataclass(slots=True)
@@ -67,7 +57,7 @@ class Change:
 class RowBridge:
     """One direction's upstream. `seen` counts transactions by what is in them; `run` until cancelled."""
 
-    def __init__(self, server: MariaDbServer, publisher: pumpclient.Publisher) -> None:
+    def __init__(self, server: BinlogServer, publisher: pumpclient.Publisher) -> None:
         self._server = server
         self._publisher = publisher
         self._databases: dict[str, int] = {}
@@ -77,13 +67,8 @@ class RowBridge:
         self.seen: Counter[str] = Counter()
 
     async def run(self) -> None:
-        server = self._server
         process = await asyncio.create_subprocess_exec(
-            *("mariadb-binlog", "--no-defaults", "--read-from-remote-server", "--stop-never", "--verbose"),
-            *("--base64-output=decode-rows", f"--host={server.host}", f"--port={server.port}"),
-            *(f"--user={server.user}", f"--password={server.password}", "binlog.000001"),
-            stdout=asyncio.subprocess.PIPE,
-            limit=1 << 24,
+            *self._server.reading("--stop-never"), stdout=asyncio.subprocess.PIPE, limit=1 << 24
         )
         try:
             await self._follow(process.stdout)
@@ -97,13 +82,13 @@ class RowBridge:
         statement: list[str] = []
         while line := (await lines.readline()).decode(errors="replace"):  # other tables may hold anything
             line = line.rstrip("\n")
-            if found := _ROW.match(line):
+            if found := ROW.match(line):
                 changes.append(Change(found[1], (found[2], found[3])))
             elif line in ("### SET", "### WHERE"):
                 changes[-1].images.append([])
             elif value := _VALUE.match(line):
                 changes[-1].images[-1].append(value[1])
-            elif line == "COMMIT/*!*/;":
+            elif line == COMMIT:
                 await self._publish(changes)
                 changes = []
             elif line == "/*!*/;":

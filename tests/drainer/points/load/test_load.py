@@ -15,6 +15,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.store import CheckpointStore
 from drainer.mysql.chunks.literal_rows import LiteralSelect, NotLiteral
 from drainer.mysql.errors import SessionError
+from drainer.mysql.mark import NAME
 from drainer.mysql.session_lock import Claims, claim
 from drainer.operate.control.rate_limit import BURST_S
 from drainer.points.load import copier, table_copy
@@ -68,6 +69,16 @@ async def test_what_is_upstream_at_t_is_downstream_and_the_checkpoint_stands_the
     entry = bed.nodes.drainers["load-test"].status
     assert (entry.state, entry.max_commit_ts) == ("paused", done.ts)
     assert bed.rows(f"SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA='{COPY}'") == [(3,)]
+
+
+async def test_rows_of_a_load_are_marked_for_two_way_replication(bed: Bed) -> None:
+    """Or the other direction's Drainer brings them back, over what is newer there."""
+    fill(bed)
+    bed.options |= {"loopback_control": True, "channel_id": 7}
+    await bed.load()
+    ((marks,),) = bed.rows(f"SELECT SUM(val) FROM {NAME.decode()} WHERE channel_id=7")
+    assert marks >= 3, "a transaction for each table at least"
+    assert bed.is_equal("orders", "log", "names")
 
 
 class Killed(Exception):

@@ -17,6 +17,8 @@ from drainer.compare.report.repair.repair_now import Mended, ToMend, repair_now
 from drainer.compare.verify.compared_table import ComparedTable, compared_table
 from drainer.compare.verify.result import Kind, RowDifference
 from drainer.mysql.connection import Target, connect
+from drainer.mysql.mark import NAME, Mark
+from drainer.mysql.mark_table import open_marks
 from drainer.mysql.table_reader import read_table
 from drainer.points.snapshot.drainer_hold import HeldAt
 from pumpclient.testing import MemoryCluster
@@ -112,6 +114,17 @@ async def test_rows_become_equal_while_the_stream_goes_on(bed: Bed) -> None:
             upstream = above.rows(b"SELECT a, b FROM app.t ORDER BY a")
             assert upstream == below.rows(b"SELECT a, b FROM d.t ORDER BY a")
         await moment.close()
+
+
+async def test_mended_rows_are_marked_for_two_way_replication(bed: Bed) -> None:
+    target = replace(bed.target, mark=Mark(7))
+    open_marks(target)
+    bed.world.settings = replace(bed.world.settings, loopback_control=True, channel_id=7)
+    async with bed.world.running():
+        await bed.do("INSERT INTO d.t VALUES (-1,'x')", "SELECT 1")
+        assert (await bed.repaired("t", [keyed(Kind.EXTRA, -1)])).rows == 1
+    marks = await bed.do(f"SELECT SUM(val) FROM {NAME.decode()} WHERE channel_id=7")
+    assert int(marks[0][0]) > 0
 
 
 async def test_no_row_is_committed_downstream_until_the_repair_is(bed: Bed) -> None:
