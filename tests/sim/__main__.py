@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from multiprocessing.pool import Pool
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 _NO_RANDOMIZED_ADDRESSES: Final = 0x0040000
 
@@ -27,14 +27,16 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order by hash: of na
         {**os.environ, "PYTHONHASHSEED": "0"},
     )
 
-from binlog_playground.cluster.mariadb import MariaDbServer  # noqa: E402 - by then it is the process it needs
-from tests.sim import mutants  # noqa: E402
+from tests.sim import mutants  # noqa: E402 - by then it is the process it needs
 from tests.sim.mutants import ARCHIVE, DRAINER, READERS, TIDB  # noqa: E402
 from tests.sim.shrinking import Size, shrink  # noqa: E402
 
+if TYPE_CHECKING:
+    from tests.binary_log import BinlogServer
+
 _SEEDS_OF_A_SIZE: Final = 5
 
-_servers: list[MariaDbServer] = []
+_servers: list[BinlogServer] = []
 """One for each world that runs at a time."""
 _free = multiprocessing.get_context("fork").SimpleQueue()
 """Numbers of those that no world uses."""
@@ -112,9 +114,11 @@ def main() -> int:
 
     ports.install()
     if given.world == DRAINER:
+        from tests.binary_log import BinlogServer
+
         with tempfile.TemporaryDirectory(prefix="sim-db-") as directory, contextlib.ExitStack() as ends:
             for number in range(given.jobs):
-                server = MariaDbServer()
+                server = BinlogServer()
                 ends.callback(server.kill)
                 server.start(Path(directory) / str(number))
                 _servers.append(server)

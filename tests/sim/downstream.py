@@ -21,9 +21,9 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from binlog_playground.check.downstream import SYSTEM_SCHEMAS, quote
-from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import SessionError
+from tests.binary_log import BinlogServer
 from tests.sim.life import LIFE, Life
 from tests.sim.network import Network
 from tests.sim.scheduling import Killed, SimLoop
@@ -62,7 +62,7 @@ class Downstream:
     """`pause`: what it takes to reach `HOST`."""
 
     def __init__(
-        self, server: MariaDbServer, network: Network, loop: SimLoop, pause: Callable[[], None]
+        self, server: BinlogServer, network: Network, loop: SimLoop, pause: Callable[[], None]
     ) -> None:
         self.server = server
         self.network = network
@@ -77,6 +77,7 @@ class Downstream:
         self.sessions: dict[Session, None] = {}
         self._left: dict[Session, None] = {}  # whose clients are gone, which the server has not heard
         self.admin = server.connect()
+        self.admin.run(b"SET SESSION sql_log_bin=0")  # what the world does is nobody's transaction
         self._clean()
 
     def _clean(self) -> None:

@@ -372,6 +372,27 @@ MUTANTS: Final = {
         "a start applies from its slowest lane to all lanes",
         DRAINER,
     ),
+    "only-lanes-mark": Mutant(
+        "drainer.mysql.connection",
+        "        if self.mark is not None and marks.changes_rows(sql):\n",
+        "        if self.mark is not None and self.mark.lane is not None and marks.changes_rows(sql):\n",
+        "what a DDL changes in rows comes back from the other side of a two-way replication",
+        DRAINER,
+    ),
+    "a-mark-is-for-its-first-transaction": Mutant(
+        "drainer.mysql.connection",
+        "        if is_open and self._is_marked:\n",
+        "        if self._is_marked:\n",
+        "a session marks once",
+        DRAINER,
+    ),
+    "a-mark-is-not-seen": Mutant(
+        "drainer.stream.translate.row_filter",
+        "        return self.mark is not None and self.mark.is_ours(kinds, rows, commit_ts)\n",
+        "        return False\n",
+        "rows come back to where they were written",
+        DRAINER,
+    ),
 }
 
 

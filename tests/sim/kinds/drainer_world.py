@@ -3,7 +3,8 @@
 Drives  the workload of the rig (`tests.rig.workload`), whose model knows what the rows have come to
 Holds   healed and drained, the downstream has the model's rows, each once. In every second world the Drainer
         is strict: a row that a statement should touch is there, as often as it should be, or it ends. In
-        every second one each DDL that takes long on a large table runs beside the stream
+        every second one each DDL that takes long on a large table runs beside the stream. In every second
+        one it is of a two-way replication: what it writes is marked, says the server's binary log
 
 Tests  tests/sim/test_worlds.py
 """
@@ -23,11 +24,11 @@ from typing import Any, Final, TypeVar
 from binlog_playground.check.downstream import Downstream as Tables
 from binlog_playground.check.statistics import Statistics
 from binlog_playground.check.verify import compare
-from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.relay_format import FORMATS
 from drainer.mysql.errors import SessionError
 from pumpclient.publish.publisher import open_publisher
+from tests.binary_log import BinlogServer
 from tests.crash.faults.disk import ROOT
 from tests.rig.workload import tables
 from tests.rig.workload.evolution import Evolution, creation
@@ -38,6 +39,7 @@ from tests.rig.workload.workload import Mix, Workload
 from tests.sim import downstream
 from tests.sim.downstream import Downstream
 from tests.sim.etcd import HOST
+from tests.sim.kinds.other_side import CHANNEL, OTHERS, OtherSide
 from tests.sim.life import WORLD, Life
 from tests.sim.network import SimHttp
 from tests.sim.node import ETCD, DrainerNode, Node, die, in_life, new_life
@@ -65,7 +67,7 @@ class DrainerWorld(World):
         seed: int,
         size: Size,
         directory: Path,
-        server: MariaDbServer,
+        server: BinlogServer,
         say: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(seed, size, directory, say)
@@ -80,6 +82,9 @@ class DrainerWorld(World):
         self.downstream.strike = self._strike
         self.strict = self.rng.random() < 0.5
         self.with_relay = self.rng.random() < 0.5
+        self.is_two_way = self.rng.random() < 0.5
+        self._other_side: OtherSide | None = None
+        server.forget()
         names = ("d1",) if self.with_relay else ("d1", "d2")[: size.readers]
         text = self._configuration(server)
         self.drainers = [DrainerNode(name, directory, text) for name in names]
@@ -89,7 +94,7 @@ class DrainerWorld(World):
         self._done = asyncio.Event()
         self._last_ts: Ts = 0
 
-    def _configuration(self, server: MariaDbServer) -> str:
+    def _configuration(self, server: BinlogServer) -> str:
         """With a relay log, or as one of several of which one works at a time."""
         lines = [
             'node-id = "drainer"',
@@ -104,6 +109,7 @@ class DrainerWorld(World):
             f"txn-batch = {self.rng.choice((3, 50))}",
             f"ddl-beside-rows = {self.rng.choice((0, 10_000))}",
             f"strict = {'true' if self.strict else 'false'}",
+            *(("loopback-control = true", f"channel-id = {CHANNEL}") if self.is_two_way else ()),
             *(
                 f'[[syncer.table-migrate-rule]]\nsource = {{ schema = "{SCHEMA}", table = "{shard}" }}\n'
                 f'target = {{ schema = "{SCHEMA}", table = "{_SHARDED}" }}'
@@ -144,6 +150,8 @@ class DrainerWorld(World):
         publisher = await self._until(lambda: open_publisher(ETCD))
         ids, clock = itertools.count(_FIRST_ID), SystemClock()
         async with publisher:
+            other = OtherSide(publisher, ids, Random(self._random.random()))
+            await other.create()
             version = publisher.schema_version
             writer = Writer(publisher, upstream, self.model, self.statistics, ids, version)
             await _create(writer, ids, strict=self.strict)
@@ -156,10 +164,13 @@ class DrainerWorld(World):
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.size.programs):
                     group.create_task(run_session(writer, workload, 0.3, end_s, clock))
+                if self.is_two_way:
+                    self._other_side = other
+                    group.create_task(other.write(end_s, clock))
                 pause_s = self.rng.choice((1.0, 5.0))
                 if "ddl" not in self.size.without:
                     group.create_task(run_evolution(writer, evolution, pause_s, end_s, clock))
-            self._last_ts = writer.last_commit_ts
+            self._last_ts = max(writer.last_commit_ts, other.last_commit_ts)
             self._done.set()
 
     async def _decide(self) -> None:
@@ -246,12 +257,22 @@ class DrainerWorld(World):
         await self._until_stored(self._checkpoint, self._last_ts)
         expected = self.model.expected(dict.fromkeys(tables.SHARDS, _SHARDED))
         contents = Tables(self.downstream.admin).contents(expected)
+        contents = {name: table for name, table in contents.items() if name[0] not in OTHERS}
         report = compare(expected, contents, MARIADB)
         self.counts["committed"] += self.statistics.transactions
         self.counts["ddl"] += self.statistics.ddl
         self.counts["rows"] += report.rows_identical
         if report.differences:
             self.breaks(f"downstream differs: {report.differences[0]}")
+        if self._other_side is not None:
+            self._check_two_way(self._other_side)
+
+    def _check_two_way(self, other: OtherSide) -> None:
+        if wrong := other.differs(self.downstream.admin):
+            self.breaks(wrong)
+        self.counts["came back, marked"] += other.marked
+        for names in self.downstream.server.unmarked():
+            self.breaks(f"rows of {names} came downstream without a mark")
 
     def _applied(self) -> dict[str, Ts]:
         """A start goes on from the last of its lanes, or from the checkpoint while something waits."""
