@@ -94,7 +94,7 @@ async def _join(call: Call) -> int:
         show.print_lines(f"drainer {name} loads them: `binlogctl ddl list -node-id {name}` shows how far")
         return DONE
     last = await _until_joined(ask, job_id, quiet=call.output == JSON)
-    if last.get("given_up"):
+    if await _was_given_up(ask, job_id, last):
         raise Rejected("the load was given up meanwhile", hint="docs/load.md says what the tables have now")
     if call.output == JSON:
         show.print_json({"job_id": job_id, "node_id": name, **last})
@@ -104,6 +104,13 @@ async def _join(call: Call) -> int:
     for missing in last.get("missing", ()):
         show.print_warning(f"not there: {missing}")
     return DONE
+
+
+async def _was_given_up(ask: Ask, job_id: int, last: dict[str, Any]) -> bool:
+    """`last` is empty of a Drainer that was started again: then what it has stored tells."""
+    if last:
+        return bool(last.get("given_up"))
+    return any(one["action"] == "give up" for one in (await ask("GET", f"/ddl/{job_id}"))["decisions"])
 
 
 async def _give_up(call: Call) -> int:

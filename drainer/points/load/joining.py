@@ -325,6 +325,12 @@ class _Part:
     async def contents(self, tracker: SchemaTracker, ts: Ts) -> Contents:
         self._job.counters.say(PREPARING, "the stream comes to the timestamp of the copy")
         while (below := self._quarantine.below(ts)) is None:
+            if not self._quarantine.has_room:  # the stream waits for the load, which would wait for it
+                raise Rejected(
+                    "quarantine-size is used up before the stream has come to the timestamp of the copy",
+                    hint="give the load up, and ask for it once the drainer is less far behind, or with a"
+                    " larger quarantine-size",
+                )
             await look_later(LOOK_S)
         self._job.counters.say(PREPARING)
         self._jobs = below.jobs

@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from drainer.app.build import AHEAD_PAUSE_S, AHEAD_WAIT_S, Builder, builder_of, 
 from drainer.checkpoint.resume import AheadOfUpstream, Start
 from drainer.config.options import DrainerConfig
 from drainer.config.sink_options import SINKS
+from drainer.points.load import join_routes
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Corruption
 
@@ -38,6 +40,25 @@ def test_a_drainer_that_writes_files_loads_no_client_of_a_database() -> None:
         " sys.exit('pymysql' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("db_type", SINKS)
+async def test_who_asks_for_tables_to_join_what_is_no_database_is_told_so(
+    db_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, offered = DrainerConfig(db_type=db_type), list[Any]()
+
+    async def begun(context: Any) -> Any:
+        raise AHEAD
+
+    monkeypatch.setattr(build, "builder_of", lambda _: SimpleNamespace(build=begun))
+    context: Any = SimpleNamespace(
+        settings=settings, operating=SimpleNamespace(offer=lambda *one: offered.append(one))
+    )
+    with pytest.raises(AheadOfUpstream):
+        await build.build(context, None, lambda: None)
+    wanted = [] if db_type in ("mysql", "tidb") else [(join_routes.add_refusals, db_type)]
+    assert offered == wanted
 
 
 @pytest.fixture

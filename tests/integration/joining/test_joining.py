@@ -202,6 +202,22 @@ async def test_a_load_that_wrote_nothing_yet_is_given_up_without_a_trace(open_sc
         await made.is_equal()
 
 
+async def test_who_follows_a_load_is_told_that_it_was_given_up(open_scene: OpenScene) -> None:
+    async with open_scene(300) as (made, program):
+        words = ("load", "-pd-urls", made.etcd, "-tables", JOINING, "-replace", "-rate", "1")
+        follows = await asyncio.create_subprocess_exec(
+            str(PROGRAMS / "binlogctl"), *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        await copied(made)
+        assert made.ask("/load", "DELETE")[0] == 200
+        made.kill()
+        made.start()
+        _, errors = await follows.communicate()
+        assert follows.returncode == 4, errors
+        assert b"the load was given up meanwhile" in errors
+        await made.has_what_comes(program)
+
+
 async def test_a_load_whose_upstream_hangs_can_be_given_up(open_scene: OpenScene) -> None:
     async with open_scene(300) as (made, program):
         with unreadable(made, "plain"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from binlogctl.cli import command_line
@@ -37,6 +39,25 @@ def call(*argv: str) -> Call:
 async def test_what_makes_no_sense_is_said_before_anything_is_asked(argv: tuple[str, ...], said: str) -> None:
     with pytest.raises(FlagError, match=said):
         await load.run(call(*argv))
+
+
+@pytest.mark.parametrize(
+    ("last", "decisions", "given_up"),
+    [
+        ({"given_up": True}, [], True),
+        ({"given_up": False}, ["give up"], False),
+        ({}, ["load"], False),
+        ({}, ["give up", "load"], True),
+    ],
+)
+async def test_a_load_that_was_given_up_is_known_though_the_drainer_was_started_again(
+    last: dict[str, Any], decisions: list[str], given_up: bool
+) -> None:
+    async def ask(method: str, path: str, body: str = "") -> dict[str, Any]:
+        assert (method, path) == ("GET", "/ddl/7")
+        return {"decisions": [{"action": action} for action in decisions]}
+
+    assert await load._was_given_up(ask, 7, last) == given_up
 
 
 def test_two_modes_are_one_too_many() -> None:

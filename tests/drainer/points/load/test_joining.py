@@ -147,7 +147,7 @@ async def test_a_copy_is_of_what_waits_at_its_timestamp_and_of_nothing_else(bed:
     async def note(*parts: Any) -> None:
         loaded.append(parts)
 
-    quarantine: Any = SimpleNamespace(below=lambda ts: found.pop(0), loaded=note)
+    quarantine: Any = SimpleNamespace(below=lambda ts: found.pop(0), loaded=note, has_room=True)
     progress = LoadProgress("tidb_binlog", CLUSTER)
     job: Any = SimpleNamespace(
         settings=settings, rules=read_rules(settings), counters=Counters(), progress=progress, run=7
@@ -160,6 +160,15 @@ async def test_a_copy_is_of_what_waits_at_its_timestamp_and_of_nothing_else(bed:
     await part.end(120, tracker)
     ((jobs, ts, end),) = loaded
     assert (jobs, ts, end.func, end.keywords) == ((5,), 120, progress.end, {"run": 7})
+
+
+async def test_a_load_does_not_wait_for_a_stream_that_waits_for_it(bed: Bed) -> None:
+    two_tables(bed)
+    tracker = await read_whole(bed.upstream.history, 0, 1 << 62)
+    quarantine: Any = SimpleNamespace(below=lambda ts: None, has_room=False)
+    job: Any = SimpleNamespace(settings=bed.settings(), counters=Counters())
+    with pytest.raises(Rejected, match="quarantine-size is used up before the stream has come"):
+        await _Part(job, quarantine, lambda _: None).contents(tracker, 120)
 
 
 class Fails:
