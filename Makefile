@@ -12,7 +12,7 @@ SPARK_STAMP := .venv/.ready-spark
 # mkdocs and its theme, which nothing else needs.
 DOCS_STAMP := .venv/.ready-docs
 
-.PHONY: setup setup-spark demo demo-spark test sim bench lint docs screenshots deb clean
+.PHONY: setup setup-spark demo demo-spark test sim bench lint docs screenshots deb release-check clean
 
 setup: $(STAMP)
 
@@ -75,6 +75,10 @@ screenshots: setup
 # For this Debian's Python, or for PYTHON: build/deb/tidb-binlog_VERSION_ARCHITECTURE.deb
 deb:
 	sh deploy/debian/build.sh build/deb
+
+# What is published: sdist, wheel and SBOM, in build/release.
+release-check: setup
+	$(PY) -m tools.release_check
 
 clean:
 	rm -rf .venv build

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,10 +20,12 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.architecture.source import PACKAGES, ROOT
 from tests.waiting import until_served
 from tidb_binlog.version import VERSION
+from tools import release_check
 
 pytestmark = pytest.mark.integration
 
@@ -50,17 +53,10 @@ def run(command: Iterable[object], cwd: Path, **environ: str) -> str:
     return done.stdout
 
 
-def built(kind: str, tree: Path, out: Path) -> Path:
-    """The file that the build backend makes of a tree."""
-    run([sys.executable, "-c", f"from hatchling import build; build.build_{kind}({str(out)!r})"], tree)
-    (file,) = out.iterdir()
-    return file
-
-
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Unpacked."""
-    archive = built("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+    archive = release_check.built("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
     assert archive.name == f"tidb_binlog-{VERSION}.tar.gz"
     out = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(archive) as packed:
@@ -70,7 +66,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wheel = built("wheel", sdist, tmp_path_factory.mktemp("wheel"))
+    wheel = release_check.built("wheel", sdist, tmp_path_factory.mktemp("wheel"))
     assert wheel.name == f"tidb_binlog-{VERSION}-py3-none-any.whl"
     return wheel
 
@@ -242,3 +238,45 @@ def test_the_demo_runs_from_the_wheel(environment: Environment, tmp_path: Path) 
     result = json.loads(said)
     assert result["equal"]
     assert result["tables"] > 0
+
+
+# `make release-check`, with the wheel and the environment that are here already --------------------
+
+
+def test_the_release_check_takes_the_wheel(wheel: Path, environment: Environment, tmp_path: Path) -> None:
+    python = environment("server") / "python"
+    release_check.check_top_level(wheel)
+    release_check.check_installed([wheel], python)
+    release_check.check_commands(python)
+    release_check.write_sbom(python, tmp_path / "sbom.json")
+    sbom = json.loads((tmp_path / "sbom.json").read_text())
+    root = sbom["metadata"]["component"]
+    assert (sbom["bomFormat"], root["name"], root["version"]) == ("CycloneDX", "tidb-binlog", VERSION)
+    listed = {one["name"]: one["version"] for one in sbom["components"]}
+    required = {canonicalize_name(name) for name in requirements(wheel, "server")}
+    assert {canonicalize_name(name) for name in listed} == required
+    assert all(version == importlib.metadata.version(name) for name, version in listed.items())
+    (of_root,) = [one["dependsOn"] for one in sbom["dependencies"] if one["ref"] == root["bom-ref"]]
+    assert any(reference.startswith("protobuf==") for reference in of_root)
+
+
+def test_the_release_check_refuses_what_is_not_whole(
+    wheel: Path, environment: Environment, tmp_path: Path
+) -> None:
+    bin_ = environment("")
+    other = tmp_path / wheel.name
+    shutil.copy(wheel, other)
+    with zipfile.ZipFile(other, "a") as packed:
+        packed.writestr("tests/__init__.py", "")
+    with pytest.raises(release_check.NotReleasable, match="'tests'"):
+        release_check.check_top_level(other)
+    with pytest.raises(release_check.NotReleasable, match="No matching distribution"):
+        release_check.check_installed([], bin_ / "python")
+    (bin_ / "pump").write_text("#!/bin/sh\necho none\n")
+    with pytest.raises(release_check.NotReleasable, match="pump --version says 'none"):
+        release_check.check_commands(bin_ / "python")
+
+
+def test_make_runs_it() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(r"^release-check: setup\n\t\$\(PY\) -m tools\.release_check$", makefile, re.M)

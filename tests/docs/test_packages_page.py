@@ -57,11 +57,8 @@ def test_commands() -> None:
                 packages = {"tidb-binlog", f"./build/deb/tidb-binlog_{VERSION}_amd64.deb", "build-essential"}
                 assert set(names) <= packages | set(re.findall(r"python3-venv|debhelper", control))
             elif program == "make":
-                assert re.search(
-                    rf"^{arguments[0]}:\n\tsh deploy/debian/build.sh build/deb$",
-                    (ROOT / "Makefile").read_text(),
-                    re.M,
-                )
+                assert arguments[0] in ("deb", "release-check")
+                assert re.search(rf"^{arguments[0]}:.*\n\t\S", (ROOT / "Makefile").read_text(), re.M)
             elif program == "binlogctl":
                 assert isinstance(command_line.parse(arguments, {}), command_line.Call)
                 assert arguments[0] == "close" or arguments[-1] in CONFIGURATION
