@@ -23,7 +23,13 @@ def generate(out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
     programs = Path(sys.executable).parent  # protoc, and the plugin that it looks for
     path = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    command = [programs / "protoc", f"-I{PROTO}", f"--python_out={out}", f"--mypy_out=quiet:{out}", *sources]
+    command = [
+        str(programs / "protoc"),
+        f"-I{PROTO}",
+        f"--python_out={out}",
+        f"--mypy_out=quiet:{out}",
+        *sources,
+    ]
     return subprocess.run(command, check=False, env={**os.environ, "PATH": path}).returncode
 
 
