@@ -110,6 +110,10 @@ def test_life_of_a_process(
         while b"Disk free" not in page:  # it asks the file system on a thread
             with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/") as reply:
                 page = reply.read()
+        with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/cluster") as reply:
+            cluster = reply.read()
+        assert b"drainer-under-test" in cluster
+        assert b"Cluster no pump is online" in cluster
         other = tmp_path / "other"
         other.mkdir()
         code, line = ended(command(other, etcd_clean, free_port(), downstream(mariadb)))

@@ -103,6 +103,9 @@ async def test_writes_come_back_over_both_protocols_and_status_tells(
     while "Disk free" not in page.text:  # it asks the file system on a thread
         page = read(process.http("/")[1])
     assert process.http("/", "PUT") == (405, "")
+    code, text = process.http("/cluster")
+    (card,) = read(text).part("pumps").named("article")
+    assert (code, "1 open prewrites" in card.text) == (200, True)
     assert process.http("/drainers") == (200, "null\n")
     assert process.http("/debug/binlog/x") == (400, "invalid parameter ts: x\n")
     assert process.http("/debug/binlog/1")[0] == 404

@@ -91,9 +91,9 @@ def _counted(seen: Overview) -> str:
 def _cards(lines: Sequence[NodeLine], shown: ShownCluster, seen: Overview) -> Markup:
     if not lines:
         return element("p", "None is registered.", class_="soft")
-    troubles = {
-        line.label: [trouble for trouble in seen.troubles if trouble.node == line.label] for line in lines
-    }
+    troubles: dict[str, list[Trouble]] = {line.label: [] for line in lines}
+    for trouble in seen.troubles:
+        troubles.get(trouble.node, []).append(trouble)
 
     def rank(line: NodeLine) -> tuple[bool, bool, str]:
         own = troubles[line.label]

@@ -8,12 +8,14 @@ Why    nodes of other releases, Go nodes and whatever else listens at an address
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import FieldInfo
 
 _SIZE: Final = 1 << 64
 """Numbers have 64 bits: JSON has larger ones, and Python's has infinite ones."""
@@ -32,12 +34,18 @@ def read(document: object, form: type[S]) -> S:
     if not isinstance(document, Mapping):
         return form()
     said = {}
-    for member in msgspec.structs.fields(form):
+    for member in _members(form):
         if member.encode_name in document:
             value = _value(document[member.encode_name], member.type)
             if value is not UNSET:
                 said[member.name] = value
     return form(**said)
+
+
+@functools.cache
+def _members(form: type[Struct]) -> tuple[FieldInfo, ...]:
+    """Asked once for a form: msgspec evaluates all its annotations each time."""
+    return msgspec.structs.fields(form)
 
 
 def own(document: Mapping[str, Any], form: type[S]) -> S:

@@ -24,6 +24,20 @@ def test_go_nodes_say_little_and_that_is_read() -> None:
     assert (drainer.pump_pos, drainer.last_ts, drainer.lag) == ({"p": 3}, 9, msgspec.UNSET)
 
 
+def test_a_form_is_taken_apart_once_however_many_nodes_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[type] = []
+
+    def fields(form: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+        asked.append(form)
+        return of_msgspec(form)
+
+    of_msgspec = msgspec.structs.fields
+    monkeypatch.setattr(msgspec.structs, "fields", fields)
+    for _ in range(50):
+        read({"pump": {"retention": {}}}, PumpDocument)
+    assert len(asked) == len(set(asked))
+
+
 def test_what_newer_nodes_add_is_left_out_and_what_older_ones_lack_has_a_default() -> None:
     found = read({"pump": {"watermark": 4, "wings": 2, "retention": {"feathers": []}}}, PumpDocument)
     assert found.pump == PumpStatus(watermark=4, retention=RetentionStatus())
