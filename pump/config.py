@@ -11,6 +11,7 @@ import re
 import socket
 from typing import ClassVar, Final
 
+from pump.index import backends
 from pump.retention.policy import DISK, DRAINERS, Policy
 from tidb_binlog.config.declaring import check_limits, defaults, option, options
 from tidb_binlog.errors import ConfigError
@@ -254,11 +255,20 @@ class PumpConfig(NodeConfig):
         help="size at which a new log file begins",
         above=0,
     )
+    index_backend: str = option(
+        backends.AUTO,
+        key="storage.index",
+        help="files of the index: auto, leveldb or sqlite",
+        choices=backends.NAMES,
+        more="auto keeps what the directory has, and takes LevelDB for a new one, where this Python has "
+        "plyvel or plyvel-next; else sqlite, which needs no package. After a change the index is built anew "
+        "from the value log. Go pumps read LevelDB only: see docs/pump.md.",
+    )
     cache_bytes: int = option(
         8 << 20,
         key="storage.kv.block-cache-capacity",
         kind="int",
-        help="LevelDB's cache of index blocks",
+        help="cache of index blocks",
         unit="bytes",
         above=0,
     )

@@ -212,6 +212,7 @@ async def open_storage(
         limits=limits,
         sync=settings.sync_log,
         accept_loss=settings.accept_loss,
+        index_backend=settings.index_backend,
         write_buffer_bytes=settings.write_buffer_bytes,
         cache_bytes=settings.cache_bytes,
         limit_ts=limit_ts,

@@ -1,4 +1,5 @@
-"""Index: from a timestamp to the place of its record, and the positions a restart needs, in LevelDB.
+"""Index: from a timestamp to the place of its record, and the positions a restart needs, in a
+`Store`.
 
     ts:<ts i64 big-endian>        value pointer       start_ts of a prewrite, commit_ts of everything else
     pr:<ts i64 big-endian>        value pointer       a prewrite whose start_ts is a commit_ts, too
@@ -13,12 +14,9 @@ No timestamp is given twice, but a client may say what it likes. What was filed 
 takes the place of what was acknowledged before; the second of two prewrites, or of two commits with one
 start_ts, is a repetition.
 
-Absent integers read as 0, absent pointers as (0, 0). The same layout as the Go pump's, whose directories
+Absent integers read as 0, absent pointers as (0, 0). In LevelDB it is the Go pump's layout, whose directories
 open in place. Written without sync: the value log is the truth and replay from the head repairs a lost tail
-(that only a tail is ever lost is for `index_files` to see); deleting the directory rebuilds it.
-
-LevelDB compares the checksums of what it reads only where it is asked to; everywhere here it is. An entry
-that a flipped bit hides would be a transaction that no drainer ever gets.
+(that only a tail is ever lost is for the store to see); deleting the directory rebuilds it.
 
 All calls block; they come from worker threads.
 """
@@ -27,26 +25,16 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from itertools import islice
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pump import metrics
+from pump.index import backends
+from pump.index.store import Batch, IndexDamaged, Store
 from pump.log.record import POINTER, START, LogRecord, ValuePointer, decode_pointer, encode_pointer
 from tidb_binlog.binlog import PREWRITE, Head
-from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.observe import log
 from tidb_binlog.tso import TS_MAX, Ts
-
-if sys.version_info >= (3, 13):
-    import plyvel_next as plyvel
-else:
-    import plyvel
-
-__all__ = ["plyvel"]
-
 
 _PREFIX: Final = b"ts:"
 _BEYOND: Final = b"ts;"
@@ -67,17 +55,11 @@ def key_of(ts: Ts) -> bytes:
     return _KEY.pack(_PREFIX, ts)
 
 
-class IndexDamaged(Corruption):
-    """LevelDB cannot read its own files; the next start builds the index anew, so a start is worth it."""
-
-    exit_code = 2
-
-
 class Index:
-    """The LevelDB of one data directory."""
+    """The index of one data directory."""
 
-    def __init__(self, database: Any, path: str) -> None:
-        self.database = database
+    def __init__(self, store: Store, path: str) -> None:
+        self.store = store
         self._path = path
         # Timestamps that were filed last, in two generations of which the older goes as a whole; what was
         # filed before is at or below `_below` (None: not asked yet). All others are new without a search.
@@ -91,33 +73,20 @@ class Index:
         """Of the record at a place; None where none can be read. What cannot be is replaced."""
 
     @classmethod
-    def open(cls, path: str, *, write_buffer_bytes: int = 64 << 20, cache_bytes: int = 8 << 20) -> Self:
-        """`IndexDamaged` if the files are wrong, `ConfigError` if they are in use or the disk refuses."""
+    def open(
+        cls,
+        path: str,
+        *,
+        backend: str = backends.AUTO,
+        write_buffer_bytes: int = 64 << 20,
+        cache_bytes: int = 8 << 20,
+    ) -> Self:
+        """`IndexDamaged` if the files are wrong, `ConfigError` if they are in use, if the disk refuses, or if
+        this Python has no such backend."""
         os.makedirs(path, mode=0o700, exist_ok=True)
-        try:
-            database = plyvel.DB(
-                path,
-                create_if_missing=True,
-                paranoid_checks=True,
-                write_buffer_size=write_buffer_bytes,
-                lru_cache_size=cache_bytes,
-                max_open_files=500,
-            )
-        except plyvel.IOError as error:  # says nothing about what the files hold
-            raise ConfigError(
-                f"index {path} cannot be opened: {error}",
-                hint="end the process that uses it, or see to the disk; the index need not be damaged",
-            ) from None
-        except plyvel.Error as error:
-            raise cls._damaged(path, error) from None
-        return cls(database, path)
-
-    @staticmethod
-    def _damaged(path: str, error: Exception) -> IndexDamaged:
-        return IndexDamaged(
-            f"index {path} cannot be read: {error}",
-            hint="try again: the pump starts anew and builds the index from the value log",
-        )
+        chosen = backends.choose(backend, backends.present_in(path))
+        sizes = {"write_buffer_bytes": write_buffer_bytes, "cache_bytes": cache_bytes}
+        return cls(backends.open_store(chosen, path, **sizes), path)
 
     def write(
         self, records: Sequence[LogRecord], head: ValuePointer, watermark: int, decided: ValuePointer
@@ -127,14 +96,14 @@ class Index:
         A time mark never takes the place of a commit: an oracle that stands still (a replay) may give a
         mark the timestamp that a transaction has.
         """
-        with self._writing(), self.database.write_batch() as batch:
+        with self.store.write_batch() as batch:
             if not self._are_new([record[1] if record[0] == PREWRITE else record[2] for record in records]):
                 records = self._first_ones(records, batch)
             # `is_mark` and `index_ts` written out: every record comes through here.
             put, key, pointer, last = batch.put, _KEY.pack, POINTER.pack, self.last_commit_ts
             for tp, start_ts, commit_ts, place in records:
                 is_mark = start_ts == commit_ts and tp != PREWRITE
-                if is_mark and self._get(key_of(commit_ts)) is None:
+                if is_mark and self.store.get(key_of(commit_ts)) is None:
                     put(key_of(commit_ts), encode_pointer(place))
             for tp, start_ts, commit_ts, (fid, offset) in records:
                 ts = start_ts if tp == PREWRITE else commit_ts
@@ -151,7 +120,7 @@ class Index:
     def _are_new(self, timestamps: list[int]) -> bool:
         """Whether none of them can be in the index, nor twice among them; they are remembered."""
         if self._below is None:
-            self._below = self.edge_ts(largest=True)
+            self._below = self.last_ts()
         came = set(timestamps)
         came.discard(0)
         are_new = (
@@ -166,7 +135,7 @@ class Index:
             self._recent, self._recent_before = set(), self._recent
         return are_new
 
-    def _first_ones(self, records: Sequence[LogRecord], batch: Any) -> list[LogRecord]:
+    def _first_ones(self, records: Sequence[LogRecord], batch: Batch) -> list[LogRecord]:
         """Those to be filed: neither repetitions, nor prewrites that are filed apart, nor commits whose
         timestamp another transaction has, which are reported."""
         kept: list[LogRecord] = []
@@ -185,7 +154,7 @@ class Index:
                     self._report(record, first)
                     continue
                 prewrite = record if record.tp == PREWRITE else first
-                if ts not in apart and self._get(_KEY.pack(_APART, ts)) is None:
+                if ts not in apart and self.store.get(_KEY.pack(_APART, ts)) is None:
                     batch.put(_KEY.pack(_APART, ts), encode_pointer(prewrite.place))
                 apart.add(ts)
                 if prewrite is record:
@@ -218,22 +187,12 @@ class Index:
 
     def prewrite_pointer(self, start_ts: Ts) -> ValuePointer | None:
         """Place of a prewrite, as far as one was filed; else of a commit with this timestamp."""
-        data = self._get(_KEY.pack(_APART, start_ts))
+        data = self.store.get(_KEY.pack(_APART, start_ts))
         return self.pointer(start_ts) if data is None else decode_pointer(data)
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """LevelDB's errors while something is written, as `IndexDamaged` or `OSError`."""
-        try:
-            yield
-        except plyvel.CorruptionError as error:
-            raise self._damaged(self._path, error) from None
-        except plyvel.Error as error:
-            raise OSError(f"index {self._path} cannot be written: {error}") from None
 
     def pointer(self, ts: Ts) -> ValuePointer | None:
         """Place of the record with this index timestamp."""
-        data = self._get(key_of(ts))
+        data = self.store.get(key_of(ts))
         return None if data is None else decode_pointer(data)
 
     def runs(
@@ -241,29 +200,16 @@ class Index:
     ) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
         """Every record with a timestamp in (after, upto], ascending, in runs of at most `records_max`:
         timestamps, and (fid, offset) of each."""
-        last = key_of(after)
-        try:
-            with self.database.iterator(
-                start=last,
-                stop=key_of(upto),
-                include_start=False,
-                include_stop=True,
-                verify_checksums=True,
-            ) as iterator:
-                while entries := list(islice(iterator, records_max)):
-                    keys, values = zip(*entries, strict=True)
-                    try:
-                        timestamps = [ts for (ts,) in _TS.iter_unpack(b"".join(keys))]
-                        places = list(POINTER.iter_unpack(b"".join(values)))
-                    except struct.error:
-                        raise self._malformed(keys, values) from None
-                    if len(timestamps) != len(keys) or len(places) != len(values):
-                        raise self._malformed(keys, values)
-                    last = keys[-1]
-                    yield timestamps, places
-            self._check_end(last)
-        except plyvel.Error as error:
-            raise self._damaged(self._path, error) from None
+        for entries in self.store.runs(key_of(after) + b"\0", key_of(upto), records_max):
+            keys, values = zip(*entries, strict=True)
+            try:
+                timestamps = [ts for (ts,) in _TS.iter_unpack(b"".join(keys))]
+                places = list(POINTER.iter_unpack(b"".join(values)))
+            except struct.error:
+                raise self._malformed(keys, values) from None
+            if len(timestamps) != len(keys) or len(places) != len(values):
+                raise self._malformed(keys, values)
+            yield timestamps, places
 
     def places_after(self, ts: Ts, count: int) -> list[ValuePointer]:
         """Where the first records with a timestamp after this one are, so many at most."""
@@ -276,7 +222,7 @@ class Index:
             for key, value in zip(keys, values, strict=True)
             if len(key) != _KEY.size or len(value) != POINTER.size
         ]
-        return self._damaged(self._path, ValueError(f"entry {wrong[0].hex()} has a wrong size"))
+        return IndexDamaged.at(self._path, f"entry {wrong[0].hex()} has a wrong size")
 
     def purge(
         self, first_ts: Ts, last_ts: Ts, upto_fid: int, *, records_max: int = 1024
@@ -285,67 +231,28 @@ class Index:
 
         Returns how many went and where to continue; None: all done, and on the medium.
         """
-        gone: list[bytes] = []
         next_ts: int | None = None
-        key = key_of(first_ts)
-        with self._writing():
-            with self.database.iterator(
-                start=key,
-                stop=key_of(last_ts),
-                include_stop=True,
-                fill_cache=False,
-                verify_checksums=True,
-            ) as iterator:
-                for seen, (key, value) in enumerate(iterator):
-                    if seen == records_max:
-                        next_ts = int(_KEY.unpack(key)[1])
-                        break
-                    if decode_pointer(value).fid <= upto_fid:
-                        gone.append(key)
-                else:
-                    self._check_end(key)
-            if next_ts is None:
-                gone += self._apart(last_ts, upto_fid)
-            if gone or next_ts is None:
-                with self.database.write_batch(sync=next_ts is None) as batch:
-                    for key in gone:
-                        batch.delete(key)
+        runs = self.store.runs(key_of(first_ts), key_of(last_ts), records_max + 1, cached=False)
+        entries = next(runs, [])
+        if len(entries) > records_max:
+            next_ts = int(_KEY.unpack(entries.pop()[0])[1])
+        gone = [key for key, value in entries if decode_pointer(value).fid <= upto_fid]
+        if next_ts is None:
+            gone += self._apart(last_ts, upto_fid)
+        if gone or next_ts is None:
+            with self.store.write_batch(sync=next_ts is None) as batch:
+                for key in gone:
+                    batch.delete(key)
         return len(gone), next_ts
 
     def _apart(self, last_ts: Ts, upto_fid: int) -> list[bytes]:
         """Keys of prewrites that are filed apart, up to a timestamp and a file; these are few."""
-        stop = _KEY.pack(_APART, last_ts)
-        with self.database.iterator(
-            start=_APART, stop=stop, include_stop=True, verify_checksums=True
-        ) as entries:
-            return [key for key, value in entries if decode_pointer(value).fid <= upto_fid]
+        runs = self.store.runs(_APART, _KEY.pack(_APART, last_ts), 512)
+        return [key for run in runs for key, value in run if decode_pointer(value).fid <= upto_fid]
 
-    def _check_end(self, last: bytes) -> None:
-        """Raise the error that made an iterator end after this key, if one did.
-
-        LevelDB steps over a block that it cannot read, and plyvel's iterator asks how it went only where an
-        entry within its bounds follows.
-        """
-        with closing(self.database.raw_iterator(verify_checksums=True)) as iterator:
-            iterator.seek(last)
-            if iterator.valid() and iterator.key() == last:
-                iterator.next()
-
-    def edge_ts(self, *, largest: bool) -> Ts:
-        """Largest or smallest timestamp in the index; 0 if it is empty."""
-        try:
-            with closing(self.database.raw_iterator(verify_checksums=True)) as iterator:
-                if not largest:
-                    iterator.seek(_PREFIX)
-                else:
-                    iterator.seek(_BEYOND)
-                    if iterator.valid():
-                        iterator.prev()
-                    else:
-                        iterator.seek_to_last()
-                key = iterator.key() if iterator.valid() else b""
-        except plyvel.Error as error:
-            raise self._damaged(self._path, error) from None
+    def last_ts(self) -> Ts:
+        """The largest timestamp in the index; 0 if it is empty."""
+        key = self.store.last_before(_BEYOND)
         return int(_KEY.unpack(key)[1]) if key.startswith(_PREFIX) else 0
 
     @property
@@ -361,33 +268,31 @@ class Index:
         return self._integer(_MAX_COMMIT_TS)
 
     def _last_commit(self) -> int:
-        data = self._get(_LAST_COMMIT) or b""
+        data = self.store.get(_LAST_COMMIT) or b""
         is_current = data[_INTEGER.size :] == encode_pointer(self.head)
-        return int(_INTEGER.unpack_from(data)[0]) if is_current else self.edge_ts(largest=True)
+        return int(_INTEGER.unpack_from(data)[0]) if is_current else self.last_ts()
 
     @property
     def gc_ts(self) -> Ts:
         return self._integer(_GC_TS)
 
     def set_gc_ts(self, ts: Ts) -> None:
-        self.database.put(_GC_TS, _INTEGER.pack(ts))
+        with self.store.write_batch() as batch:
+            batch.put(_GC_TS, _INTEGER.pack(ts))
+
+    def set_handle(self, decided: ValuePointer) -> None:
+        with self.store.write_batch() as batch:
+            batch.put(_HANDLE, encode_pointer(decided))
 
     def close(self) -> None:
-        self.database.close()
-
-    def _get(self, key: bytes) -> bytes | None:
-        try:
-            value: bytes | None = self.database.get(key, verify_checksums=True)
-        except plyvel.Error as error:
-            raise self._damaged(self._path, error) from None
-        return value
+        self.store.close()
 
     def _pointer_or_start(self, key: bytes) -> ValuePointer:
-        data = self._get(key)
+        data = self.store.get(key)
         return START if data is None else decode_pointer(data)
 
     def _integer(self, key: bytes) -> int:
-        data = self._get(key)
+        data = self.store.get(key)
         if data is None:
             return 0
         if len(data) < _INTEGER.size:

@@ -139,6 +139,7 @@ class Indexer:
         self.cursor = cursor
         self.durable = log.end
         self._indexed_to = indexed_to
+        self._decided_to = sorter.decided
         self._limit_ts = min(limit_ts + compose(_FUTURE_S * 1000), TS_MAX)
         self._replay_to = log.end  # what lies before was written by an earlier life of the pump
         self._replaying = True
@@ -264,6 +265,8 @@ class Indexer:
             self.cursor = batch.after
             self.chased_total += len(records)
             self._recent.pass_over(records)
+            if records and records[0].place < self._decided_to:  # a new index keeps what the old had decided
+                records = [record for record in records if record.place >= self._decided_to]
             self._settle(records)
             if self._stopping or self._failure is not None:  # the next start continues from here
                 self._queue.clear()

@@ -24,7 +24,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from pump import metrics
-from pump.index.index import IndexDamaged
+from pump.index.store import IndexDamaged
 from pump.pull import replies as pull_replies
 from pump.pull import session as pull_session
 from pump.pull.pages import PullPages, cost

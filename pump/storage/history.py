@@ -16,7 +16,8 @@ import sys
 from collections.abc import Set
 from typing import Final
 
-from pump.index.index import Index, IndexDamaged
+from pump.index.index import Index
+from pump.index.store import IndexDamaged
 from pump.log.delivery import Delivery, LargeDelivery, Oversized, Page, StoredTail
 from pump.log.record import ValuePointer
 from pump.log.record_scan import HEAD, PAIR, UPPER, new_tuple

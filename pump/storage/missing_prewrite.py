@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from pump.index.index import IndexDamaged
+from pump.index.store import IndexDamaged
 from pump.log import segment
 from pump.log.record import ValuePointer
 from pump.log.value_log import ValueLog

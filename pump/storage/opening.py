@@ -1,9 +1,10 @@
 """Opening: the files of a data directory, brought into a state that a storage can work on.
 
-Drives  `index_files`, `recovery` (through the value log)
-Order   index (cut where its end is lost, renamed if more is), then log, verified from the index's head on
-        and its torn end cut, then what is known to be purged: the index learns it when it was built anew, the
-        directory when a pump that kept this in the index alone was here before
+Drives  `recovery` (through the value log)
+Order   index (cut where its end is lost, renamed if more is, or if another backend is to be), then log,
+        verified from the index's head on and its torn end cut, then what is known to be purged: the index
+        learns it when it was built anew, the directory when a pump that kept this in the index alone was here
+        before
 Never   reads the log further than that: the indexer does, while writes continue
 
 All calls block.
@@ -14,10 +15,12 @@ Tests  tests/crash/test_index_damage.py
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
-from pump.index import index_files
-from pump.index.index import Index, IndexDamaged
+from pump.index import backends
+from pump.index.index import Index
 from pump.index.sorter import OPEN_MAX
+from pump.index.store import IndexDamaged
 from pump.log.log_file import LogDirectory
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import SEGMENT_BYTES_MAX, OpenedLog, ValueLog
@@ -71,22 +74,30 @@ def open_all(
     limits: StorageLimits,
     losses: AcceptedLosses,
     *,
+    index_backend: str,
     write_buffer_bytes: int,
     cache_bytes: int,
     limit_ts: Ts = TS_MAX,
 ) -> OpenFiles:
-    """`limit_ts`: no timestamp of the upstream is larger now.
+    """`index_backend`: see `backends`. `limit_ts`: no timestamp of the upstream is larger now.
 
     Raises `Corruption` naming file and offset, `ConfigError`, `OSError`.
     """
     data_dir.take_rebuild()
+    present = backends.present_in(data_dir.index_path)
+    backend = backends.choose(index_backend, present)
+    decided = max([_leave(data_dir, other, backend) for other in present if other != backend], default=START)
 
     def attempt() -> OpenFiles:
-        _cut_index(data_dir.index_path)
         index = Index.open(
-            data_dir.index_path, write_buffer_bytes=write_buffer_bytes, cache_bytes=cache_bytes
+            data_dir.index_path,
+            backend=backend,
+            write_buffer_bytes=write_buffer_bytes,
+            cache_bytes=cache_bytes,
         )
         try:
+            if index.head == START and decided != START:
+                index.set_handle(decided)
             if index.max_commit_ts > limit_ts:
                 raise _FromTheFuture(index.max_commit_ts)
             return _open_log(data_dir, directory, limits, losses, index)
@@ -102,6 +113,34 @@ def open_all(
     except _FromTheFuture as error:
         error.report(data_dir.set_aside("kv", "future"))
     return attempt()
+
+
+def _leave(data_dir: DataDir, old: str, new: str) -> ValuePointer:
+    """Set an index aside for one of another backend, which is built from the value log. What a new one cannot
+    learn from there: what was purged, and up to which record all is decided, which is returned; a Go pump
+    stores no end of a prewrite that was rolled back.
+
+    A directory has two only where a Go pump, which sees its own alone, went on beside the other: that one is
+    of before, and of no use.
+    """
+    decided, purged_fid = START, data_dir.purged_fid
+    try:
+        with closing(Index.open(data_dir.index_path, backend=old)) as index:
+            data_dir.keep_purged(index.gc_ts, purged_fid)
+            decided = index.handle
+    except (IndexDamaged, backends.Missing) as error:
+        _logger.warning("the index that is left cannot be asked what was purged", index=old, error=error)
+    if old == backends.SQLITE and new in backends.present_in(data_dir.index_path):
+        for name in backends.files(old, data_dir.index_path):
+            os.unlink(os.path.join(data_dir.index_path, name))
+        return decided
+    _logger.warning(
+        "building the index anew from the value log for another backend",
+        was=old,
+        index=new,
+        set_aside=data_dir.set_aside("kv", old),
+    )
+    return decided
 
 
 class _FromTheFuture(Exception):
@@ -141,7 +180,7 @@ def _open_log(
         loss_accepted=losses.accepted,
     )
     try:
-        opened = value_log.open(head, index.handle, index.edge_ts(largest=True), losses.last_cut)
+        opened = value_log.open(head, index.handle, index.last_ts(), losses.last_cut)
         if opened.cut is not None:
             place = ValuePointer(value_log.active.fid, opened.cut.offset)
             opened = replace(opened, cut=None) if losses.was_cut(place) else opened
@@ -187,31 +226,3 @@ def oldest_whole_commit(value_log: ValueLog) -> int:
                 return record.commit_ts
             largest = max(largest, record.index_ts)
     return largest + 1
-
-
-def _cut_index(path: str) -> None:
-    """Cut off what LevelDB would step over. Raises `IndexDamaged`."""
-    descriptors: dict[str, int] = {}
-
-    def read(name: str, offset: int, size: int) -> bytes:
-        if name not in descriptors:
-            descriptors[name] = os.open(os.path.join(path, name), os.O_RDONLY | os.O_CLOEXEC)
-        return os.pread(descriptors[name], size, offset)
-
-    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(path) if entry.is_file()}
-    try:
-        verdict = index_files.judge(sizes, read)
-    finally:
-        for descriptor in descriptors.values():
-            os.close(descriptor)
-    if isinstance(verdict, index_files.Broken):
-        raise IndexDamaged(f"index {path} is not whole: {verdict.reason}", hint="it is built anew at a start")
-    for cut in verdict.cuts:
-        _logger.warning(
-            "the end of the index is lost, filing it again from the value log",
-            file=cut.name,
-            offset=cut.size,
-            bytes=sizes[cut.name] - cut.size,
-            reason=cut.reason,
-        )
-        os.truncate(os.path.join(path, cut.name), cut.size)

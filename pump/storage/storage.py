@@ -18,10 +18,12 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from pump import metrics
-from pump.index.index import Index, IndexDamaged
+from pump.index.backends import AUTO
+from pump.index.index import Index
 from pump.index.indexer import Indexer
 from pump.index.recent_commits import RecentCommits
 from pump.index.sorter import Late, OpenPrewrite, Prewrites, Sorter
+from pump.index.store import IndexDamaged
 from pump.log.delivery import LargeDelivery, Page, large_among
 from pump.log.group_commit import GroupCommit
 from pump.log.log_file import LogDirectory, OsLogDirectory
@@ -95,6 +97,7 @@ class Storage:
         limits: StorageLimits | None = None,
         sync: bool = True,
         accept_loss: str = "",
+        index_backend: str = AUTO,
         write_buffer_bytes: int = 64 << 20,
         cache_bytes: int = 8 << 20,
         directory: LogDirectory | None = None,
@@ -103,7 +106,7 @@ class Storage:
     ) -> Self:
         """Open and recover. No timestamp of this upstream is above `limit_ts`: what is stored with one of a
         day later is neither indexed nor sorted. `accept_loss`: FILE:OFFSET of a damage that is given up now.
-        `clients_know`: see `TransactionStatus`.
+        `index_backend`: see `backends`. `clients_know`: see `TransactionStatus`.
         Raises `Corruption` naming file and offset, or `ConfigError`."""
         limits = limits or StorageLimits()
 
@@ -113,6 +116,7 @@ class Storage:
                 directory or OsLogDirectory(data_dir.value_path),
                 limits,
                 AcceptedLosses(data_dir, accept_loss),
+                index_backend=index_backend,
                 write_buffer_bytes=write_buffer_bytes,
                 cache_bytes=cache_bytes,
                 limit_ts=limit_ts,
@@ -140,7 +144,7 @@ class Storage:
         self.watermark, self._gc_ts = self._index.max_commit_ts, self._index.gc_ts
         self._sorter = Sorter(self.watermark, self._index.handle, clients_know=clients_know)
         # Commits above the watermark may be settled: no record of theirs comes by again.
-        filed_ts = min(self._index.edge_ts(largest=True), limit_ts)
+        filed_ts = min(self._index.last_ts(), limit_ts)
         self._recent = RecentCommits(max(self.watermark, filed_ts), bytes_max=self.limits.recent_bytes_max)
         self._indexer = Indexer(
             self._log,

@@ -23,8 +23,8 @@ ALLOWED = {
 }
 # One adapter module (or package of them) for each third-party library.
 ADAPTERS = {
-    "plyvel": ("pump.index.index",),
-    "plyvel_next": ("pump.index.index",),
+    "plyvel": ("pump.index.leveldb_store",),
+    "plyvel_next": ("pump.index.leveldb_store",),
     "confluent_kafka": ("drainer.sink.kafka.client",),
     "pymysql": ("drainer.mysql.connection",),
     "cryptography": ("drainer.config.password", "binlogctl.doctor.config_files"),
@@ -36,6 +36,7 @@ ADAPTERS = {
         "tidb_binlog.status",
         "tidb_binlog.ddl_job",
         "tidb_binlog.table_info",
+        "pump.index.sqlite_store",
     ),
     "prometheus_client": ("tidb_binlog.observe.metrics",),
     "google_crc32c": ("tidb_binlog.record",),

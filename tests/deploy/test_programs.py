@@ -33,7 +33,7 @@ def run(missing: tuple[str, ...], program: str) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize(
     ("program", "package", "extra"),
     [
-        ("pump", "plyvel_next" if sys.version_info >= (3, 13) else "plyvel", "server"),
+        ("pump", "h11", "server"),
         ("drainer", "uvloop", "server"),
         ("binlog_playground", "uvloop", "playground"),
     ],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
 
+from pump.index import backends
 from tests.pump.support.process import PumpProcess, Start
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
@@ -30,3 +31,14 @@ async def upstream(etcd_clean: str) -> AsyncIterator[StandaloneUpstream]:
     found = await StandaloneUpstream.connect(etcd_clean)
     yield found
     await found.close()
+
+
+@pytest.fixture(params=[backends.LEVELDB, backends.SQLITE])
+def each_index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every index that is opened without saying which has these files."""
+    choose = backends.choose
+
+    def chosen(configured: str, present: Collection[str]) -> str:
+        return choose(request.param if configured == backends.AUTO else configured, present)
+
+    monkeypatch.setattr(backends, "choose", chosen)

@@ -19,6 +19,7 @@ from pump.index.index import Index, key_of
 from tests.common.page.support.reading import read
 from tests.fakes import grpcio_server
 from tests.pump.support import corpus
+from tests.pump.support.payloads import alter
 from tests.pump.support.process import PumpClient, PumpProcess, Start
 from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog, rpc
@@ -442,7 +443,7 @@ async def test_a_puller_that_finds_the_index_damaged_ends_the_pump_and_gets_all_
         await client.write(binlog.commit(ts, ts + 1))
     assert process.stop() == 0
     index = Index.open(str(process.directory / "kv"))
-    index.database.delete(key_of(20))
+    alter(index, {key_of(20): None})
     index.close()
     await process.start_and_wait()
     with pytest.raises(Unavailable, match="does not know the prewrite 20 of commit 21"):

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from pump.index.index import IndexDamaged, key_of
+from pump.index.index import key_of
+from pump.index.store import IndexDamaged
 from pump.pull.puller import OUT_OF_RANGE
 from pump.watermark.idle import write_fake_binlogs
 from pump.write.admission import Disk
-from tests.pump.support.payloads import header, opened, put, put_pair, wait_watermark
+from tests.pump.support.payloads import alter, header, opened, put, put_pair, wait_watermark
 from tests.pump.support.scripted import ScriptedOracle
 from tests.pump.support.services import CLUSTER, Puller, pump
 from tests.waiting import PATIENCE_S, until
@@ -363,7 +364,7 @@ async def test_commit_without_prewrite_ends_the_stream_with_data_loss(tmp_path: 
 async def test_a_damaged_index_ends_the_stream_for_a_puller_that_comes_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as storage:
         await put_pair(storage, 10, 11)
-        storage.index.database.delete(key_of(10))
+        alter(storage.index, {key_of(10): None})
 
     async def life() -> None:
         async with pump(tmp_path) as one:

@@ -1,4 +1,4 @@
-"""LevelDB of the world: what the Pump's index asks of plyvel, in memory, with the end that a power cut takes.
+"""LevelDB of the world: a `Store` of the Pump's index in memory, with the end that a power cut takes.
 
 Holds  a batch is there whole or not at all. A process that dies loses nothing; a host that loses its power
        loses the newest batches, as many as are drawn, of those since the last synced one
@@ -9,12 +9,12 @@ Tests  tests/sim/test_level.py
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pump.index.index import plyvel
+from pump.index.store import Entries, IndexDamaged
 
 
 class Level:
@@ -58,7 +58,7 @@ class Level:
 
     def get(self, key: bytes) -> bytes | None:
         if key in self.damaged:
-            raise plyvel.CorruptionError(b"block checksum mismatch")
+            raise IndexDamaged("block checksum mismatch")
         return self._values.get(key)
 
     @property
@@ -67,7 +67,7 @@ class Level:
 
 
 class Database:
-    """plyvel's `DB`. `life` says whether the process that has it open is alive; `pause` takes the time of a
+    """See `Store`. `life` says whether the process that has it open is alive; `pause` takes the time of a
     write, `wrote` is called after it."""
 
     def __init__(
@@ -82,11 +82,8 @@ class Database:
         self._pause = pause
         self._wrote = wrote
 
-    def get(self, key: bytes, *, verify_checksums: bool) -> bytes | None:
+    def get(self, key: bytes) -> bytes | None:
         return self._level.get(key)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self._write({key: value}, sync=False)
 
     def _write(self, batch: dict[bytes, bytes | None], *, sync: bool) -> None:
         self._pause()
@@ -100,29 +97,20 @@ class Database:
         yield batch
         self._write(batch.changes, sync=sync)
 
-    @contextmanager
-    def iterator(
-        self,
-        *,
-        start: bytes = b"",
-        stop: bytes,
-        include_start: bool = True,
-        include_stop: bool = False,
-        **_: bool,
-    ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+    def runs(self, start: bytes, stop: bytes, count: int, *, cached: bool = True) -> Iterator[Entries]:
         keys = self._level.keys
-        first, after = bisect_left(keys, start), bisect_left(keys, stop)
-        if not include_start and keys[first : first + 1] == [start]:
-            first += 1
-        if include_stop and keys[after : after + 1] == [stop]:
-            after += 1
-        chosen = keys[first:after]  # a snapshot
-        while chosen and chosen[-1] in self._level.damaged:
-            del chosen[-1]  # plyvel asks how it went only where an entry follows
-        yield iter([(key, value) for key in chosen if (value := self._level.get(key)) is not None])
+        chosen = keys[bisect_left(keys, start) : bisect_right(keys, stop)]  # a snapshot
+        for at in range(0, len(chosen), count):
+            part = chosen[at : at + count]
+            yield [(key, value) for key in part if (value := self._level.get(key)) is not None]
 
-    def raw_iterator(self, *, verify_checksums: bool) -> _Raw:
-        return _Raw(self._level)
+    def last_before(self, key: bytes) -> bytes:
+        keys = self._level.keys
+        at = bisect_left(keys, key)
+        if not at:
+            return b""
+        self._level.get(keys[at - 1])
+        return keys[at - 1]
 
     def close(self) -> None:
         """Its files stay."""
@@ -137,36 +125,3 @@ class _Batch:
 
     def delete(self, key: bytes) -> None:
         self.changes[key] = None
-
-
-class _Raw:
-    def __init__(self, level: Level) -> None:
-        self._level = level
-        self._keys = list(level.keys)
-        self._at = len(self._keys)
-
-    def seek(self, key: bytes) -> None:
-        self._go(bisect_left(self._keys, key))
-
-    def seek_to_last(self) -> None:
-        self._go(len(self._keys) - 1)
-
-    def _go(self, at: int) -> None:
-        self._at = at
-        if self.valid():
-            self._level.get(self.key())
-
-    def valid(self) -> bool:
-        return 0 <= self._at < len(self._keys)
-
-    def key(self) -> bytes:
-        return self._keys[self._at]
-
-    def next(self) -> None:
-        self._go(self._at + 1)
-
-    def prev(self) -> None:
-        self._go(self._at - 1)
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -22,8 +22,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pump.index.index import Index, IndexDamaged
+from pump.index.index import Index
 from pump.index.recent_commits import RecentCommits
+from pump.index.store import IndexDamaged
 from tests.crash.faults.disk import FREE
 from tests.sim import retention
 from tests.sim.downstream import Downstream

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pump.index.index import key_of, plyvel
+from pump.index.index import key_of
+from pump.index.leveldb_store import plyvel
 from pump.log.record import ValuePointer, encode_pointer
 from tests.benchmarks.door.children import Child, median
 from tests.benchmarks.pump.prepared import FIRST_TS, PAYLOAD_BYTES, prepared

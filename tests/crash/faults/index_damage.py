@@ -6,9 +6,9 @@ Flipped: each bit. Zeroed: each sector, each page, everything from a sector on. 
 each file. A start may notice and rebuild, or end with an error that lets the next start rebuild; whoever
 pulls then gets everything, and never has anything been left out without an error.
 
-Three indexes: one of few bytes in which LevelDB has written tables, moved them and gone on, for bits and
+Four indexes: one of few bytes in which LevelDB has written tables, moved them and gone on, for bits and
 bytes; the same after a life without writes, in which no entry comes after those of a table; one with a log of
-many blocks, as a power cut may find it, for sectors and pages.
+many blocks, as a power cut may find it, for sectors and pages; and one of SQLite.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from pump.index.backends import SQLITE
 from pump.log.delivery import Delivery
 from pump.storage.opening import StorageLimits
 from pump.storage.storage import Storage
@@ -128,7 +130,7 @@ async def few_bytes(path: Path, pairs: int = 3) -> Image:
     async with opened(path, limits=LIMITS) as storage:
         for first_ts, merged in ((2000, {}), (3000, {}), (4000, NOTHING), (5000, NOTHING)):
             stored += await _pairs(storage, first_ts, pairs)
-            storage.index.database.compact_range(**merged)
+            storage.index.store.database.compact_range(**merged)
         stored += await _pairs(storage, 6000, pairs)
     return Image(path, stored)
 
@@ -143,7 +145,7 @@ async def many_blocks(path: Path, pairs: int = 450) -> Image:
     """A log of LevelDB of several blocks of 32 KiB in front of which a table was written."""
     async with opened(path, limits=LIMITS) as storage:
         stored = await _pairs(storage, 1000, 20)
-        storage.index.database.compact_range()
+        storage.index.store.database.compact_range()
         stored += await _pairs(storage, 2000, pairs)
         await put(storage, binlog.fake(1_000_000))
         await wait_watermark(storage, 1_000_000)
@@ -155,7 +157,19 @@ async def tables(path: Path, pairs: int = 200) -> Image:
     """Tables of several blocks, of which an opening reads the last ones only."""
     async with opened(path, limits=LIMITS) as storage:
         stored = await _pairs(storage, 1000, pairs)
-        storage.index.database.compact_range()
+        storage.index.store.database.compact_range()
+    return Image(path, stored)
+
+
+async def sqlite(path: Path, pairs: int = 150) -> Image:
+    """Leaves in the file of SQLite, and some that are only written ahead, as a killed process leaves both."""
+    live = path.with_name("live")
+    async with opened(live, limits=LIMITS, index_backend=SQLITE) as storage:
+        stored = await _pairs(storage, 1000, pairs)
+        with storage.index.store.write_batch(sync=True):
+            """What was written ahead goes into the file."""
+        stored += await _pairs(storage, 5000, pairs // 3)
+        shutil.copytree(live, path)
     return Image(path, stored)
 
 
@@ -177,7 +191,8 @@ async def _served(path: Path, expected: list[Delivery], damage: Damage | None = 
         if damage is None:
             history = storage.history()
             for one in expected:
-                page = history.page(one.commit_ts - 1, one.commit_ts, bytes_max=1)
+                ask = partial(history.page, one.commit_ts - 1, one.commit_ts, bytes_max=1)
+                page = await storage.in_thread(ask)
                 assert page.deliveries == [one], "left out without an error"
             return await pull(storage, from_disk=True)
         damage.apply(path / "kv")
@@ -249,7 +264,8 @@ def main(arguments: list[str]) -> None:
     made = Path(scratch())
     lost = 0
     with suppress(KeyboardInterrupt):
-        for name, build in (("few", few_bytes), ("idle", idle), ("many", many_blocks)):
+        builds = (("few", few_bytes), ("idle", idle), ("many", many_blocks), ("sqlite", sqlite))
+        for name, build in builds:
             image = asyncio.run(build(made / name / "whole"))
             damages = list(image.sectors())
             if build is not many_blocks:

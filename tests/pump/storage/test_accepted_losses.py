@@ -11,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from pump.index.index import IndexDamaged
+from pump.index.index import key_of
+from pump.index.store import IndexDamaged
 from pump.log.delivery import Delivery
 from pump.log.record import ValuePointer
 from pump.storage import accepted_losses
 from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 from pump.storage.opening import StorageLimits
-from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
+from tests.pump.support.payloads import alter, opened, pull, put, put_pair, wait_watermark
 from tidb_binlog import binlog, checked
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.observe import metrics
 
+pytestmark = pytest.mark.usefixtures("each_index")
 LIMITS = StorageLimits(segment_bytes_max=5000)
 
 
@@ -197,7 +199,7 @@ async def test_a_prewrite_that_the_log_has_and_the_index_has_not_lets_the_index_
 ) -> None:
     expected = await stored(tmp_path)
     async with opened(tmp_path, limits=LIMITS) as storage:
-        storage.index.database.delete(b"ts:" + (200).to_bytes(8, "big"))
+        alter(storage.index, {key_of(200): None})
     with pytest.raises(
         IndexDamaged, match="does not know the prewrite 200 of commit 201, which stands at 0000"
     ):
@@ -214,8 +216,7 @@ async def served_by_puller(path: Path) -> list[Delivery]:
 async def test_an_entry_that_leads_elsewhere_lets_the_index_be_built_anew(tmp_path: Path) -> None:
     expected = await stored(tmp_path)
     async with opened(tmp_path, limits=LIMITS) as storage:
-        key = b"ts:" + (201).to_bytes(8, "big")
-        storage.index.database.put(key, storage.index.database.get(b"ts:" + (301).to_bytes(8, "big")))
+        alter(storage.index, {key_of(201): storage.index.store.get(key_of(301))})
     with pytest.raises(IndexDamaged, match="leads from 201 to a record of commit_ts 301"):
         await served_by_puller(tmp_path)
     assert await served_by_puller(tmp_path) == expected

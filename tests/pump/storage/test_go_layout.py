@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pump.index.index import plyvel
+from pump.index.leveldb_store import plyvel
 from pump.storage.data_dir import DataDir
 from pump.storage.opening import StorageLimits
 from tests.pump.support import corpus, go_layout
@@ -313,7 +313,7 @@ async def test_index_in_use_is_not_taken_for_a_damaged_one(tmp_path: Path) -> No
     async with opened(tmp_path) as storage:
         await put(storage, *transactions(1000, 10, 100))
     hold = (
-        "import sys; from pump.index.index import plyvel\n"
+        "import sys; from pump.index.leveldb_store import plyvel\n"
         "db = plyvel.DB(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -17,6 +17,7 @@ from pump.storage.storage import Storage
 from tests.pump.support.payloads import opened, pull, put, wait_watermark
 from tidb_binlog import binlog
 
+pytestmark = pytest.mark.usefixtures("each_index")
 MESSAGE = "a client gave a commit the commit_ts of another transaction"
 
 

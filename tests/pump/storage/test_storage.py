@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pump.index.index import IndexDamaged
+from pump.index.store import IndexDamaged
 from pump.log import segment
 from pump.log.delivery import Delivery
 from pump.log.record import START, ValuePointer
@@ -33,6 +33,7 @@ from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.process.daemon import exit_code
 
+pytestmark = pytest.mark.usefixtures("each_index")
 CLEAN = corpus.recordings(killed=False)
 KILLED = corpus.recordings(killed=True)
 
@@ -444,7 +445,8 @@ async def test_damaged_index_is_set_aside_and_rebuilt(tmp_path: Path) -> None:
     async with opened(tmp_path) as storage:
         expected = [Delivery(ts + 1, ts, await put_pair(storage, ts, ts + 1)) for ts in range(10, 300, 10)]
     for damaged in ("CURRENT", "MANIFEST"):
-        (file,) = (file for file in (tmp_path / "kv").iterdir() if file.name.startswith(damaged))
+        names = ("index.sqlite", damaged)
+        (file,) = (file for file in (tmp_path / "kv").iterdir() if file.name.startswith(names))
         file.write_bytes(b"\x00" * 20)
         async with opened(tmp_path) as storage:
             assert await pull(storage) == expected
@@ -719,6 +721,7 @@ async def test_what_a_pump_of_before_purged_is_known_though_its_index_is_lost(
         if is_noted:
             storage.purged_to(41, 1)
             storage.value_log.remove(0)
+    shutil.copytree(tmp_path / "kv", tmp_path / "before")
     async with opened(tmp_path, limits=limits) as storage:
         newest, before = storage.value_log.first_fid, storage.gc_ts
         storage.value_log.remove(newest + 3)
@@ -726,8 +729,10 @@ async def test_what_a_pump_of_before_purged_is_known_though_its_index_is_lost(
     if loses == "all":
         shutil.rmtree(tmp_path / "kv")
     else:
-        (log,) = (tmp_path / "kv").glob("*.log")
-        log.write_bytes(b"")
+        for log in (tmp_path / "kv").glob("*.log"):
+            log.write_bytes(b"")
+        for file in (tmp_path / "before").glob("index.sqlite"):
+            shutil.copy(file, tmp_path / "kv")
     async with opened(tmp_path, limits=limits) as storage:
         first = next(ts for ts in range(11, 600, 10) if is_whole(storage, ts - 1))
         assert before < first - 1 <= storage.gc_ts

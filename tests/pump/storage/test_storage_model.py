@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pump.index import index, indexer
-from pump.index.index import IndexDamaged
+from pump.index.store import IndexDamaged
 from pump.log.record import ValuePointer
 from pump.retention.policy import Policy
 from pump.retention.purger import Pace, Purger

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from pump.index.index import plyvel
+from pump.index.leveldb_store import plyvel
 
 HEADER = struct.Struct("<IQI")
 FOOTER = struct.Struct("<qI")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,13 @@ async def pull(storage: Storage, after: int = 0, *, from_disk: bool = False) -> 
         position = page.covered
     assert [delivery.commit_ts for delivery in found] == sorted({delivery.commit_ts for delivery in found})
     return found
+
+
+def alter(index: Index, changes: Mapping[bytes, bytes | None]) -> None:
+    """Put entries into an index behind its back; None takes one out."""
+    with index.store.write_batch() as batch:
+        for key, value in changes.items():
+            batch.delete(key) if value is None else batch.put(key, value)
 
 
 def filed(index: Index, after: int, upto: int) -> list[tuple[int, ValuePointer]]:
