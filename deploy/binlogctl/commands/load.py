@@ -110,7 +110,8 @@ async def _was_given_up(ask: Ask, job_id: int, last: dict[str, Any]) -> bool:
     """`last` is empty of a Drainer that was started again: then what it has stored tells."""
     if last:
         return bool(last.get("given_up"))
-    return any(one["action"] == "give up" for one in (await ask("GET", f"/ddl/{job_id}"))["decisions"])
+    stored = await ask("GET", f"/ddl/{job_id}")
+    return any(decided["action"] == "give up" for decided in stored["decisions"])
 
 
 async def _give_up(call: Call) -> int:
