@@ -25,6 +25,7 @@ from binlogctl.commands.config import examine
 from tests.deploy.containers import PORTS, ROOT, STAGES
 from tests.waiting import until, until_served
 from tidb_binlog.config import declaring, loading
+from tidb_binlog.net.port import own_address
 from tidb_binlog.version import VERSION
 
 MANIFESTS = ROOT / "deploy" / "kubernetes"
@@ -103,6 +104,8 @@ def test_the_programs_take_their_files(program: str, tmp_path: Path) -> None:
     settings: Any = loading.load(kind, ["--config", str(file)], made, program=program, env_prefix=prefix)
     assert settings.advertised == f"binlog-{program}-0.binlog-{program}.tidb-binlog.svc:{PORTS[program]}"
     assert settings.listen == f"0.0.0.0:{PORTS[program]}"
+    node_id = settings.default_node_id if program == "pump" else settings.name
+    assert node_id == f"{socket.gethostname()}:{PORTS[program]}", "a pod's host name is its own"
     assert settings.pd_urls == CONFIG["pd-urls"] == made["BINLOGCTL_PD_URLS"]
     assert settings.admin_from == ("10.1.2.3",)
     assert settings.data_dir == f"{STAGES[program].of('VOLUME')[0]}/{program}"
@@ -173,12 +176,14 @@ def in_a_pod(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Callable[
     (tmp_path / "pump.toml").write_text(CONFIG["pump.toml"].replace('"10 GiB"', '"1 MiB"'))
 
     def start(etcd: str) -> tuple[Any, str]:
-        address = f"127.0.0.1:{free_port()}"
+        own = own_address()  # as a pod has one that is not loopback
+        address = f"{own}:{free_port()}"
         shell, flag, script = container("pump")["command"]
         changed = {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "common", ROOT / "deploy"))),
-            "PUMP_ADDR": address,
+            "PUMP_ADDR": f"0.0.0.0:{address.rpartition(':')[2]}",
+            "PUMP_ADMIN_FROM": own,
             "PUMP_ADVERTISE_ADDR": address,
             "PUMP_DATA_DIR": str(tmp_path / "data"),
             "PUMP_PD_URLS": etcd,
