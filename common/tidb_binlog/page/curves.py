@@ -1,7 +1,8 @@
 """Curves: the last hour of a node as three small pictures.
 
 In     a `History`, which kind of node it is of
-Out    inline SVG, from 0 at its bottom to the highest value; a place of which nothing is known is left out
+Out    inline SVG, from 0 at its bottom to the highest value, from the first known value, or PLACES_MIN places
+       ago, to now; a place of which nothing is known is left out
 Holds  all that is drawn is said in words too: now, the highest, of the disk the lowest
 Tests  tests/common/page/test_curves.py
 """
@@ -25,16 +26,21 @@ STYLE: Final = """
 .hour .ends{display:flex;justify-content:space-between;gap:10px;font-size:12px;margin:4px 0 0}
 """
 _HEIGHT: Final = 60
-_SPAN: Final = span(PLACES * EVERY_S)
+PLACES_MIN: Final = 30
+BEHIND_MIN_S: Final = 2.0
+PER_S_MIN: Final = 10.0
+"""The height of a picture is at least that of so much: nothing worth a look does not fill it."""
 
 
 def section(past: History, kind: str) -> Markup:
     counted = "Binlogs stored a second" if kind == PUMPS else "Rows applied a second"
+    known = (pieces(curve) for curve in (past.behind_s, past.per_s, past.free_bytes))
+    begin = min([PLACES - PLACES_MIN, *(runs[0][0][0] for runs in known if runs)])
     return element(
         "div",
-        _figure("Behind the upstream", past.behind_s, _behind, max),
-        _figure(counted, past.per_s, lambda value: f"{value:,.0f}", max),
-        _figure("Disk free", past.free_bytes, lambda value: size(int(value)), min),
+        _figure("Behind the upstream", past.behind_s, _behind, max, begin, BEHIND_MIN_S),
+        _figure(counted, past.per_s, lambda value: f"{value:,.0f}", max, begin, PER_S_MIN),
+        _figure("Disk free", past.free_bytes, lambda value: size(int(value)), min, begin, 1.0),
         class_="hour",
     )
 
@@ -48,13 +54,18 @@ def _figure(
     curve: Sequence[float],
     text: Callable[[float], str],
     worst: Callable[[Sequence[float]], float],
+    begin: int,
+    least: float,
 ) -> Markup:
-    """`worst`: of all values, the one that is said beside the last one."""
+    """`worst`: of all values, the one that is said beside the last one. `begin`: the first place that is
+    drawn, `least`: what the height stands for at least."""
+    since = span((PLACES - begin) * EVERY_S)
     runs = pieces(curve)
     values = [value for run in runs for _, value in run]
     now = text(runs[-1][-1][1]) if runs and runs[-1][-1][0] == len(curve) - 1 else "unknown"
-    extreme = f"{'at most' if worst is max else 'at least'} {text(worst(values))}" if values else ""
-    highest = max(values, default=0.0) or 1.0
+    bound = worst(values) if values else 0.0
+    extreme = f"{'at most' if worst is max else 'at least'} {text(bound)}" if bound else ""
+    highest = max([*values, least])
     drawn = [[(place, round(_HEIGHT * (1 - value / highest), 1)) for place, value in run] for run in runs]
     return element(
         "figure",
@@ -66,19 +77,18 @@ def _figure(
                 for run in drawn
             ),
             *(element("path", d=_line(run), vector_effect="non-scaling-stroke") for run in drawn),
-            viewBox=f"0 -2 {PLACES - 1} {_HEIGHT + 2}",
+            viewBox=f"{begin} -2 {PLACES - 1 - begin} {_HEIGHT + 2}",
             preserveAspectRatio="none",
             role="img",
             aria_label=f"{title}: {', '.join(filter(None, (now, extreme)))}",
         ),
         element(
-            "p", *(element("span", said) for said in (f"{_SPAN} ago", extreme, "now")), class_="ends soft"
+            "p", *(element("span", said) for said in (f"{since} ago", extreme, "now")), class_="ends soft"
         ),
     )
 
 
 def _line(run: Sequence[tuple[int, float]]) -> Markup:
-    """A run of one place is a point as wide as a place. Of any length: no text of others is in it."""
-    (place, y), *others = run
-    rest = others or [(place + 1, y)]
+    """A run of one place is as wide as a place. Of any length: no text of others is in it."""
+    (place, y), *rest = run if len(run) > 1 else [(run[0][0] - 1, run[0][1]), *run]
     return Markup(f"M{place} {y:g}" + "".join(f"L{x} {at:g}" for x, at in rest))

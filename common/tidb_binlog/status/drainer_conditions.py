@@ -89,7 +89,7 @@ def _drift(document: DrainerDocument) -> Iterator[Said]:
     drift, verify = document.drift or MismatchStatus(), document.verify or VerifyStatus()
     if drift.rows and not (verify.state == "equal" and verify.began_s > drift.last_s):
         is_recent = (document.time or 0.0) - drift.last_s < RECENT_S
-        text = f"rows downstream were not as they should have been, since its start: {_rows(drift.rows)}"
+        text = f"has met rows downstream that were not as they should be: {_rows(drift.rows)}"
         yield Said(text, severity="" if is_recent else WARNING, is_past=True)
 
 

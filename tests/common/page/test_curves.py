@@ -7,6 +7,7 @@ import re
 from tests.common.page.support.reading import Element, read
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.page import curves
+from tidb_binlog.page.curves import PLACES_MIN
 from tidb_binlog.status.history import EVERY_S, PLACES, History, Look
 
 
@@ -35,8 +36,25 @@ def test_the_highest_value_reaches_the_top_and_gaps_stay_open() -> None:
     area, end, line, point = (one.attributes["d"] for one in behind.named("path"))
     assert line == f"M{PLACES - 4} 30L{PLACES - 3} 0"
     assert area == line + f"V60H{PLACES - 4}Z"
-    assert point == f"M{PLACES - 1} 45L{PLACES} 45"
+    assert point == f"M{PLACES - 2} 45L{PLACES - 1} 45"
     assert end.startswith(point)
+
+
+def test_a_node_that_began_a_while_ago_has_its_curve_over_the_whole_width() -> None:
+    def axis(values: int) -> tuple[str, str]:
+        figure = figures(kept(*[1.0] * values))[0]
+        return figure.named("svg")[0].attributes["viewbox"], figure.named("p")[0].named("span")[0].text
+
+    assert axis(2) == (f"{PLACES - PLACES_MIN} -2 {PLACES_MIN - 1} 62", "5 min ago")
+    assert axis(60) == (f"{PLACES - 60} -2 59 62", "10 min ago")
+    assert axis(PLACES * 2) == (f"0 -2 {PLACES - 1} 62", "60 min ago")
+
+
+def test_what_is_worth_nothing_does_not_fill_the_picture() -> None:
+    behind = figures(kept(0.0, 0.02))[0]
+    assert behind.named("path")[-1].attributes["d"] == f"M{PLACES - 2} 60L{PLACES - 1} 59.4"
+    quiet = figures(kept(0.0, 0.0))[0]
+    assert quiet.named("svg")[0].attributes["aria-label"] == "Behind the upstream: up to date"
 
 
 def test_what_is_not_known_now_is_not_said() -> None:
