@@ -187,6 +187,7 @@ class Dump:
             await asyncio.shield(thread)
         except asyncio.CancelledError:
             work.stop.set()
+            snapshot.cut()
             with contextlib.suppress(BaseException):
                 await thread
             raise

@@ -207,6 +207,7 @@ class TimestampPass:
             await asyncio.shield(thread)
         except asyncio.CancelledError:
             copying.stop()
+            snapshot.cut()  # a server that hangs would keep all of this waiting
             with contextlib.suppress(BaseException):
                 await thread
             raise

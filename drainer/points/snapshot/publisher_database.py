@@ -71,6 +71,9 @@ class PublisherSnapshot:
     def session(self) -> AbstractContextManager[Connection]:
         return self._sessions.session()
 
+    def cut(self) -> None:
+        self._sessions.cut()
+
     async def close(self, *, keep: bool = False) -> None:
         await asyncio.to_thread(self._sessions.close)
 

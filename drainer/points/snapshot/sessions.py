@@ -59,6 +59,10 @@ class UpstreamSnapshot(Protocol):
 
     def session(self) -> AbstractContextManager[Connection]: ...
 
+    def cut(self) -> None:
+        """From any thread: nobody waits for an answer any more, nor is given a session."""
+        ...
+
     async def close(self, *, keep: bool = False) -> None:
         """`keep`: somebody will come back to this T, so what holds it readable runs out by itself."""
         ...
@@ -79,13 +83,14 @@ class SnapshotSessions:
         again: str = AGAIN,
     ) -> None:
         self._idle = list(connections)
+        self._used: set[Connection] = set()
         self._open = len(self._idle)
         self._missing = count if reopen is not None else 0
         self._reopen = reopen
         self._what = what
         self._again = again
         self._reason = "it is closed"
-        self._is_closed = False
+        self._is_closed = self._is_cut = False
         self._changed = threading.Condition()
 
     @contextmanager
@@ -110,6 +115,14 @@ class SnapshotSessions:
         finally:
             self._give_back(connection, trouble)
 
+    def cut(self) -> None:
+        """Who waits for an answer is told that the session is lost."""
+        self.close()
+        with self._changed:
+            self._is_cut = True
+            for connection in self._used:
+                connection.cut()
+
     def close(self) -> None:
         """Idle ones are closed now, others at the end of their block."""
         with self._changed:
@@ -126,7 +139,8 @@ class SnapshotSessions:
                 if self._is_closed or not (self._open or self._missing):
                     raise self._lost()
                 if self._idle:
-                    return self._idle.pop()
+                    self._used.add(connection := self._idle.pop())
+                    return connection
                 if self._missing:
                     self._missing -= 1
                     break
@@ -141,6 +155,9 @@ class SnapshotSessions:
             raise
         with self._changed:
             self._open += 1
+            self._used.add(connection)
+            if self._is_cut:
+                connection.cut()
         return connection
 
     def _give_back(self, connection: Connection, trouble: str) -> None:
@@ -151,6 +168,7 @@ class SnapshotSessions:
             except SessionError as error:
                 trouble = safe_text(error)
         with self._changed:
+            self._used.discard(connection)
             if not trouble and not self._is_closed and connection.open:
                 self._idle.append(connection)
             else:

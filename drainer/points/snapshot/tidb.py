@@ -55,6 +55,9 @@ class TidbSnapshot:
     def session(self) -> AbstractContextManager[Connection]:
         return self._sessions.session()
 
+    def cut(self) -> None:
+        self._sessions.cut()
+
     def check(self) -> None:
         """Raises what a session of it would."""
         with self.session():

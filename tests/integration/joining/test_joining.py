@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from tests.integration.support.joining_scene import COPY, JOINING, SCHEMA, Program, Scene, scene
+from tests.integration.support.joining_scene import COPY, DEADLINE_S, JOINING, SCHEMA, Program, Scene, scene
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -199,6 +200,20 @@ async def test_a_load_that_wrote_nothing_yet_is_given_up_without_a_trace(open_sc
             holding.rollback()
         await made.has_what_comes(program)
         assert (await made.load())[0] == 200
+        await made.is_equal()
+
+
+async def test_a_drainer_whose_load_waits_for_an_upstream_that_hangs_stops(open_scene: OpenScene) -> None:
+    async with open_scene(300) as (made, program):
+        with unreadable(made, "plain"):
+            assert (await made.load())[0] == 200
+            await copied(made)
+            assert made.drainer is not None
+            made.drainer.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(made.drainer.wait, DEADLINE_S) == 0
+        made.start()
+        async with writing(program):
+            await made.until(lambda: not made.joins(), "they are like all others")
         await made.is_equal()
 
 

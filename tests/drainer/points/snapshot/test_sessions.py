@@ -27,6 +27,9 @@ class Session:
     def close(self) -> None:
         self.open = False
 
+    def cut(self) -> None:
+        self.dead = True
+
 
 def fixed(*sessions: Session) -> SnapshotSessions:
     return SnapshotSessions(sessions, what="the past")  # type: ignore[arg-type]
@@ -156,3 +159,30 @@ def test_closing_ends_idle_sessions_now_and_others_after_their_block() -> None:
     assert not busy.open
     with pytest.raises(SnapshotLost, match="closed"), pool.session():
         pytest.fail("it is closed")
+
+
+def test_cutting_tells_who_waits_for_an_answer_and_gives_out_no_more() -> None:
+    one, two = Session(), Session()
+    pool = fixed(one, two)
+    waits = pool.session()
+    waits.__enter__()
+    pool.cut()
+    with pytest.raises(ConnectionLost):
+        two.run(b"SELECT 1")
+    waits.__exit__(None, None, None)
+    assert [one.open, two.open] == [False, False]
+    with pytest.raises(SnapshotLost), pool.session():
+        pass
+
+
+def test_one_that_is_opened_while_all_are_cut_is_cut_too() -> None:
+    made = Session()
+
+    def reopen() -> Session:
+        pool.cut()
+        return made
+
+    pool = SnapshotSessions(what="the past", reopen=reopen, count=1)  # type: ignore[arg-type]
+    with pytest.raises(ConnectionLost), pool.session() as waits:
+        waits.run(b"SELECT 1")
+    assert not made.open
