@@ -34,8 +34,8 @@ PER_S_MIN: Final = 10.0
 
 def section(past: History, kind: str) -> Markup:
     counted = "Binlogs stored a second" if kind == PUMPS else "Rows applied a second"
-    known = (pieces(curve) for curve in (past.behind_s, past.per_s, past.free_bytes))
-    begin = min([PLACES - PLACES_MIN, *(runs[0][0][0] for runs in known if runs)])
+    each_runs = (pieces(curve) for curve in (past.behind_s, past.per_s, past.free_bytes))
+    begin = min([PLACES - PLACES_MIN, *(runs[0][0][0] for runs in each_runs if runs)])
     return element(
         "div",
         _figure("Behind the upstream", past.behind_s, _behind, max, begin, BEHIND_MIN_S),
