@@ -4,15 +4,16 @@ In     names as peers exchange them: "zstd", "gzip"
 Out    frames; what was in them
 Holds  `decompress` makes no more octets than it was told, whatever the frame says of itself
 Why    zstd at its quickest level takes a small part of gzip's CPU for about the same size; gzip is in Python,
-       so a host without the package zstandard has it
+       so a host without zstd (a Python before 3.14 without the package zstandard) has it
 """
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from typing import Final
 
 ZSTD: Final = "zstd"
 GZIP: Final = "gzip"
@@ -24,13 +25,14 @@ INLINE_BYTES_MAX: Final = 32 << 10
 
 _GZIP_WINDOW: Final = 31  # zlib: gzip framing, largest window
 _LEVEL: Final = 1
+_ZSTD_MODULE: Final = "_zstd" if sys.version_info >= (3, 14) else "zstandard"
 
 Compress = Callable[[bytes], bytes]
 
 
 def available() -> tuple[str, ...]:
     """The names that this host can read and write."""
-    return tuple(name for name in NAMES if name == GZIP or importlib.util.find_spec("zstandard"))
+    return tuple(name for name in NAMES if name == GZIP or importlib.util.find_spec(_ZSTD_MODULE))
 
 
 def choose(taken: Iterable[str]) -> str:
@@ -43,9 +45,9 @@ def compressor(name: str) -> Compress:
     """Makes frames; not for two threads at once."""
     if name == GZIP:
         return _gzip
-    import zstandard  # embedded clients are installed without
+    from tidb_binlog import zstd
 
-    return zstandard.ZstdCompressor(level=_LEVEL).compress
+    return zstd.compressor(_LEVEL)
 
 
 def _gzip(data: bytes) -> bytes:
@@ -70,12 +72,12 @@ def _gunzip(frame: bytes, size: int) -> bytes:
 
 
 def _unzstd(frame: bytes, size: int) -> bytes:
-    import zstandard
+    from tidb_binlog import zstd
 
     try:
-        # The one-shot decompressor makes room for what the frame says, so that is looked at first.
-        if cast(Any, zstandard).frame_content_size(frame) != size:
-            raise ValueError(f"a zstd frame that does not hold {size} bytes")
-        return zstandard.ZstdDecompressor().decompress(frame, max_output_size=size, allow_extra_data=False)
-    except zstandard.ZstdError as error:
+        data = zstd.decompress(frame, size)
+    except zstd.Error as error:
         raise ValueError(f"no zstd frame: {error}") from None
+    if data is None:
+        raise ValueError(f"a zstd frame that does not hold {size} bytes")
+    return data

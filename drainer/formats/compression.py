@@ -2,7 +2,7 @@
 
     binlog-<index>-<time>   becomes   binlog-<index>-<time>-<first commit_ts>.zst
 
-Drives  the operating system, zstandard
+Drives  the operating system, zstd
 Order   written beside it, synced, read back and compared, renamed, and only then the segment is removed.
         Killed in between both are there, and the segment counts
 Holds   time of the last write (retention goes by it), mode, index and definitions stay as they were
@@ -18,8 +18,7 @@ import os
 from collections.abc import Callable
 from typing import BinaryIO, Final
 
-import zstandard
-
+from tidb_binlog import zstd
 from tidb_binlog.errors import Corruption
 from tidb_binlog.filesystem import sync_directory
 from tidb_binlog.tso import Ts
@@ -72,13 +71,13 @@ def _write(source: BinaryIO, path: str, stopped: Callable[[], bool]) -> bytes:
     checksum = hashlib.blake2b()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as target:
-        packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
-        with packer.stream_writer(target, closefd=False) as writer:
-            while chunk := source.read(_CHUNK):
-                if stopped():
-                    raise Stopped
-                checksum.update(chunk)
-                writer.write(chunk)
+        packer = zstd.packer(_LEVEL)
+        while chunk := source.read(_CHUNK):
+            if stopped():
+                raise Stopped
+            checksum.update(chunk)
+            target.write(packer.compress(chunk))
+        target.write(packer.flush())
         target.flush()
         os.fsync(target.fileno())
     return checksum.digest()
@@ -88,12 +87,12 @@ def _read_back(path: str, stopped: Callable[[], bool]) -> tuple[int, bytes]:
     """How much comes out, and its checksum."""
     checksum, size = hashlib.blake2b(), 0
     try:
-        with open(path, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as reader:
+        with open(path, "rb") as file, zstd.reader(file) as reader:
             while chunk := reader.read(_CHUNK):
                 if stopped():
                     raise Stopped
                 checksum.update(chunk)
                 size += len(chunk)
-    except zstandard.ZstdError:
+    except (zstd.Error, EOFError):
         return -1, b""
     return size, checksum.digest()

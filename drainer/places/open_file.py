@@ -1,6 +1,6 @@
 """Open file: a file of a place, read at any offset; unpacked where its name says that it is compressed.
 
-Drives  the operating system, pyarrow.fs, zstandard
+Drives  the operating system, pyarrow.fs, zstd
 Owns    the file that it opened, until it is closed
 Holds   a compressed file that is cut off is damage, not an end
 Tests   tests/drainer/places/test_place.py
@@ -12,6 +12,7 @@ import contextlib
 import gzip
 import io
 import os
+import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 from tidb_binlog.errors import Corruption
@@ -93,7 +94,7 @@ class _Raw(io.RawIOBase):
 
 
 class _Frames:
-    """What zstd frames hold. zstandard's own stream just ends where a frame is cut off."""
+    """What zstd frames hold: of many, and none that is cut off."""
 
     def __init__(self, packed: io.BufferedReader[_Raw]) -> None:
         self._packed = packed
@@ -101,8 +102,8 @@ class _Frames:
         self._rest = self._ready = b""
 
     def read(self, size: int) -> bytes:
-        """Raises `EOFError` for a frame without an end, and zstandard's own errors."""
-        import zstandard
+        """Raises `EOFError` for a frame without an end, `ValueError` for what is none."""
+        from tidb_binlog import zstd
 
         while not self._ready:
             data, self._rest = self._rest or self._packed.read(_PACKED_CHUNK), b""
@@ -111,8 +112,11 @@ class _Frames:
                     raise EOFError("it ends in the middle of a frame")
                 break
             if self._frame is None:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
-            self._ready = self._frame.decompress(data)
+                self._frame = zstd.unpacker()
+            try:
+                self._ready = self._frame.decompress(data)
+            except zstd.Error as error:
+                raise ValueError(str(error)) from None
             if self._frame.eof:
                 self._frame, self._rest = None, self._frame.unused_data
         data, self._ready = self._ready[:size], self._ready[size:]
@@ -156,11 +160,7 @@ class Unpacked(File):
                     break
                 pieces.append(data)
                 have += len(data)
-        except (OSError, EOFError, ValueError) as error:
-            raise self._broken(error) from None
-        except Exception as error:  # of zstandard, which is imported only where it is needed
-            if type(error).__module__.partition(".")[0] not in ("zstandard", "zlib"):
-                raise
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise self._broken(error) from None
         self._base, self._kept = offset, b"".join(pieces)
         return self._kept[:size]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from drainer.formats import binlog_file
 from drainer.formats.obinlog.writer import commit_ts_of
@@ -21,6 +20,7 @@ from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import replayed, segments, verify
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
 from tests.waiting import until_here
+from tidb_binlog import zstd
 from tidb_binlog.record import decode_file
 
 pytestmark = pytest.mark.integration
@@ -55,7 +55,7 @@ class Scene(PumpScene):
         """Unpack what is compressed; how many segments."""
         found = list(self.archive.glob("binlog-*.zst"))
         for path in found:
-            data = zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+            data = zstd.unpacker().decompress(path.read_bytes())
             (self.archive / binlog_file.plain_name(path.name)).write_bytes(data)
             path.unlink()
         return len(found)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from drainer.checkpoint.value import Checkpoint
 from drainer.formats import binlog_directory, binlog_file
@@ -32,7 +31,7 @@ from drainer.txn import Ddl, Transaction
 from tests.drainer.support import recorded
 from tests.drainer.support.archive_life import CLUSTER_ID, Life, Ready, payloads, whole
 from tests.drainer.support.relay_world import items
-from tidb_binlog import checked, tso
+from tidb_binlog import checked, tso, zstd
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Corruption, DirectoryLocked, DownstreamError, ForeignDirectory
 from tidb_binlog.record import RecordError, decode_file, encode_file
@@ -399,7 +398,7 @@ async def test_closed_segments_are_compressed_and_the_archive_goes_on(tmp_path: 
         described = segments.index_of(name)
         assert described is not None
         assert name == f"{binlog_file.plain_name(name)}-{described.first_ts}.zst"
-        data = zstandard.ZstdDecompressor().decompressobj().decompress((tmp_path / "a" / name).read_bytes())
+        data = zstd.unpacker().decompress((tmp_path / "a" / name).read_bytes())
         assert data == before[binlog_file.plain_name(name)]
         assert (tmp_path / "a" / name).stat().st_mode & 0o777 == 0o600
     assert names(tmp_path / "a")[-1] == max(before)
@@ -421,7 +420,7 @@ async def test_closed_segments_are_compressed_and_the_archive_goes_on(tmp_path: 
 def decompressed(path: Path) -> Iterator[bytes]:
     data = path.read_bytes()
     if binlog_file.is_compressed(path.name):
-        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        data = zstd.unpacker().decompress(data)
     at = 0
     while at < len(data):
         payload, at = decode_file(data, at)
