@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -263,3 +265,31 @@ def test_a_directory_is_one_image_of_one_process(tmp_path: Path) -> None:
         DumpDirectory(str(tmp_path / "made"))
     with pytest.raises(Unavailable, match="cannot be written"):
         DumpDirectory(str(tmp_path / "other" / "file" / "image"))
+
+
+async def test_an_image_that_waits_for_a_server_that_hangs_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    asks, is_cut = threading.Event(), threading.Event()
+
+    class Waits:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.stop = threading.Event()
+
+        def run(self, _tables: object) -> None:
+            asks.set()
+            is_cut.wait()
+
+    async def no_tables(*_: object) -> list[TableDump]:
+        return []
+
+    monkeypatch.setattr("drainer.points.dump.dump.Writing", Waits)
+    dump: Any = SimpleNamespace(
+        _asked=no_tables, _tables=None, counters=Counters(), _clock=None, _workers=1, _rate_rows=0
+    )
+    snapshot: Any = SimpleNamespace(ts=5, cut=is_cut.set)
+    nothing: Any = None
+    writes = asyncio.create_task(Dump._rows(dump, snapshot, nothing, nothing))
+    await asyncio.to_thread(asks.wait)
+    writes.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writes
+    assert is_cut.is_set()
