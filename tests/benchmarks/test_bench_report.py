@@ -50,6 +50,7 @@ PROMISED_NAMES = {
     "drain.keyless",
     "drain.hot",
     "drain.wide",
+    "drain.collation",
     "drain.relay",
     "drain.ddl",
     "drain.rules",

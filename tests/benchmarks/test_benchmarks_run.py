@@ -54,6 +54,7 @@ LEFT_OUT: Final[dict[str, set[str]]] = {
         "drain.rules",
         "drain.hot",
         "drain.wide",
+        "drain.collation",
         "drain.relay",
         "drain.ddl",
         "drain.start",

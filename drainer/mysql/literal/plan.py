@@ -145,17 +145,23 @@ class SqlPlan:
     @cached_property
     def insert_key(self) -> Callable[[bytes], bytes]:
         """Identity bytes of an INSERT row."""
-        return self._of_insert(self._row_key.places, self._row_key.identity, self._digits("v"))
+        return self._of_insert(self._row_key.places, self._row_key.identity, self._identity_source("v"))
 
     @cached_property
     def delete_key(self) -> Callable[[bytes], bytes]:
         """Identity bytes of a DELETE row."""
-        return self._of_delete(self._row_key.places, self._row_key.identity, self._digits("v"))
+        return self._of_delete(self._row_key.places, self._row_key.identity, self._identity_source("v"))
 
     @cached_property
     def update_keys(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
         """Old and new identity bytes of an UPDATE row, and the offset of its new half."""
-        return self._of_update(self._row_key.places, self._row_key.identity, digits=True)
+        return self._of_update(self._row_key.places, self._row_key.identity, as_source=True)
+
+    @cached_property
+    def lane_key_of(self) -> Callable[[bytes], bytes] | None:
+        """Coarse key of an identity, where the key is one text; None for others."""
+        key = self._row_key
+        return key.coarse[0] if len(key.places) == 1 and key.strings[0] else None
 
     @cached_property
     def insert_lane_key(self) -> Callable[[bytes], bytes]:
@@ -187,7 +193,7 @@ class SqlPlan:
         forms = tuple(map(lane_form_of, kinds, collations or [None] * len(kinds)))
         other = copy.copy(self)
         other._keys = replace(self._keys, row=replace(key, coarse=forms))
-        for cached in ("insert_lane_key", "delete_lane_key", "update_both_keys"):
+        for cached in ("lane_key_of", "insert_lane_key", "delete_lane_key", "update_both_keys"):
             other.__dict__.pop(cached, None)
         return other
 
@@ -238,9 +244,12 @@ class SqlPlan:
         """How a condition on several row keys is written."""
         return key_list(self._row_key, self._sql, alternatives=self._alternatives)
 
-    def _digits(self, prefix: str) -> str:
-        """Expression of the identity of an all-integer key, "" for other keys."""
+    def _identity_source(self, prefix: str) -> str:
+        """Expression of the identity of an all-integer key, or of one that is a text; "" for other keys."""
         key = self._row_key
+        if len(key.places) == 1 and key.strings[0]:
+            keeps_blanks = key.exact[0](b" ") != b""
+            return f"{prefix}{key.places[0]}" + ("" if keeps_blanks else ".rstrip(b' ')")
         if not key.integers:
             return ""
         template = ",".join("%d" for _ in key.places)
@@ -339,7 +348,7 @@ class SqlPlan:
         self,
         places: Collection[int],
         finish: Callable[[Values], Any],
-        digits: str = "",
+        source: str = "",
         *,
         whole: bool = False,
     ) -> Callable[..., Any]:
@@ -349,14 +358,14 @@ class SqlPlan:
             return finish(strict.insert(row))
 
         return self._readers.of_insert(
-            places, self._finishing(places, digits), slow, whole=whole, extra={"finish": finish}
+            places, self._finishing(places, source), slow, whole=whole, extra={"finish": finish}
         )
 
     def _of_delete(
         self,
         places: Collection[int],
         finish: Callable[[Values], Any],
-        digits: str = "",
+        source: str = "",
         *,
         whole: bool = False,
     ) -> Callable[..., Any]:
@@ -366,7 +375,7 @@ class SqlPlan:
             return finish(strict.delete(row))
 
         return self._readers.of_delete(
-            places, self._finishing(places, digits), slow, whole=whole, extra={"finish": finish}
+            places, self._finishing(places, source), slow, whole=whole, extra={"finish": finish}
         )
 
     def _of_update(
@@ -374,7 +383,7 @@ class SqlPlan:
         places: Collection[int],
         finish: Callable[[Values], Any],
         *,
-        digits: bool = False,
+        as_source: bool = False,
         whole: bool = False,
     ) -> Callable[..., Any]:
         strict = self._readers.strict
@@ -383,8 +392,8 @@ class SqlPlan:
             old, new, split = strict.update(row)
             return finish(old), finish(new), split
 
-        old = (digits and self._digits("o")) or f"finish({self._values('o', places)})"
-        new = (digits and self._digits("v")) or f"finish({self._values('v', places)})"
+        old = (as_source and self._identity_source("o")) or f"finish({self._values('o', places)})"
+        new = (as_source and self._identity_source("v")) or f"finish({self._values('v', places)})"
         nulls = [] if whole else ["if nulls: return slow(b)"]
         return self._readers.of_update(
             places,
@@ -395,9 +404,9 @@ class SqlPlan:
             extra={"finish": finish},
         )
 
-    def _finishing(self, places: Collection[int], digits: str) -> list[str]:
-        result = digits or f"finish({self._values('v', places)})"
-        if len(places) == len(self.columns) and not digits:
+    def _finishing(self, places: Collection[int], source: str) -> list[str]:
+        result = source or f"finish({self._values('v', places)})"
+        if len(places) == len(self.columns) and not source:
             return [f"return {result}"]
         return ["if nulls: return slow(b)", f"return {result}"]
 

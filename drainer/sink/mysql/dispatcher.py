@@ -50,10 +50,12 @@ LaneKey = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A target with what the hot path needs of it at hand."""
+    """A target with what the hot path needs of it at hand. `coarse` of an identity decides the lane, None:
+    the identity does."""
 
     target: TableTarget
     by_key: bool
+    coarse: LaneKey | None
     seed: int
     insert_key: LaneKey
     delete_key: LaneKey
@@ -61,11 +63,13 @@ class _Cut:
 
     @classmethod
     def of(cls, target: TableTarget) -> _Cut:
-        if target.spread is not Spread.BY_KEY:
-            return cls(target, False, 0, _no_key, _no_key, _no_keys)
+        is_exact = target.spread is Spread.BY_KEY
+        coarse = None if is_exact or target.spread is Spread.BY_TABLE else target.sql.lane_key_of
+        if not is_exact and coarse is None:
+            return cls(target, False, None, 0, _no_key, _no_key, _no_keys)
         sql = target.sql
         seed = target.fold_id & 0xFFFFFFFF
-        return cls(target, True, seed, sql.insert_key, sql.delete_key, sql.update_keys)
+        return cls(target, True, coarse, seed, sql.insert_key, sql.delete_key, sql.update_keys)
 
 
 def _no_key(row: bytes) -> bytes:
@@ -175,7 +179,7 @@ class Dispatcher:
         self._ready.append((lane, Chunk(self._sequence[lane], changes, self._first_ts, position, size, cut)))
 
     def _cut(self, commit_ts: Ts, events: TableEvents) -> int:
-        """The hot path: exact keys, nothing to skip. The number of rows."""
+        """The hot path: keys that are exact, or one text; nothing to skip. The number of rows."""
         cut = self._targets[events.table]
         rows = events.rows
         if commit_ts <= self._skip_up_to or len(rows) >= self._cut_rows:
@@ -188,21 +192,27 @@ class Dispatcher:
                 for lane, change in self._changes(target, kind, row):
                     opens[lane].append(change)
             return len(rows)
-        lanes, seed = self.lanes, cut.seed
+        lanes, seed, coarse = self.lanes, cut.seed, cut.coarse
         for kind, row in zip(events.kinds, rows, strict=True):
             if kind == UPDATE:
                 old_key, key, split = cut.update_keys(row)
+                lane = crc32(coarse(key) if coarse else key, seed) % lanes
                 if old_key == key:
-                    opens[crc32(key, seed) % lanes].append((target, PUT_UPDATE, key, row, split))
+                    opens[lane].append((target, PUT_UPDATE, key, row, split))
                 else:
-                    opens[crc32(old_key, seed) % lanes].append((target, REMOVE_OLD, old_key, row, split))
-                    opens[crc32(key, seed) % lanes].append((target, PUT_MOVED, key, row, split))
+                    old_lane = crc32(coarse(old_key) if coarse else old_key, seed) % lanes
+                    opens[old_lane].append((target, REMOVE_OLD, old_key, row, split))
+                    opens[lane].append((target, PUT_MOVED, key, row, split))
             elif kind == INSERT:
                 key = cut.insert_key(row)
-                opens[crc32(key, seed) % lanes].append((target, PUT_INSERT, key, row, 0))
+                opens[crc32(coarse(key) if coarse else key, seed) % lanes].append(
+                    (target, PUT_INSERT, key, row, 0)
+                )
             else:
                 key = cut.delete_key(row)
-                opens[crc32(key, seed) % lanes].append((target, REMOVE, key, row, 0))
+                opens[crc32(coarse(key) if coarse else key, seed) % lanes].append(
+                    (target, REMOVE, key, row, 0)
+                )
         return len(rows)
 
     def _changes(self, target: TableTarget, kind: int, row: bytes) -> list[tuple[int, Change]]:

@@ -4,6 +4,7 @@ inserts    INSERTs of sysbench rows into one table, 100 a transaction
 keyless    a table without any key: INSERTs, then an UPDATE, a DELETE and an INSERT a transaction
 hot        one table with one row that every transaction updates, and another row that it inserts
 wide       a table of 60 columns, two rows inserted and two updated a transaction
+named      a table whose key is text of some collation: INSERTs, then two UPDATEs and an INSERT a transaction
 backlog    as many bytes as wanted, made while they are stored: updates of the same few rows
 """
 
@@ -18,7 +19,7 @@ from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import sysbench_like
 from tests.benchmarks.drainer.recorder import SCHEMA, SPACING, Recorder, Row, text
 from tests.rig.workload.kinds import BIGINT, DATETIME, DECIMAL, Kind, varchar
-from tests.rig.workload.tables import HANDLE, ROWID, new_table
+from tests.rig.workload.tables import COMMON, HANDLE, ROWID, new_table
 
 INSERTS: Final = 120_000
 INSERTS_A_TRANSACTION: Final = 100
@@ -31,6 +32,8 @@ BACKLOG_TEXT: Final = 4000
 WIDE_COLUMNS: Final = 60
 WIDE_ROWS: Final = 2000
 WIDE_TRANSACTIONS: Final = 2500
+NAMED_ROWS: Final = 20_000
+NAMED_TRANSACTIONS: Final = 20_000
 _WIDE_KINDS: Final = (BIGINT, varchar(32), DECIMAL, DATETIME)
 
 
@@ -99,6 +102,23 @@ def wide(rows: int = WIDE_ROWS, transactions: int = WIDE_TRANSACTIONS) -> Scenar
         changes = [made.update((*row(first)[:20], *made.rows[first][20:])), made.update(row(second))]
         recorder.transaction([*changes, *(made.insert(row(row_id)) for row_id in new)])
     return recorder.scenario("wide")
+
+
+def named(collation: str, rows: int = NAMED_ROWS, transactions: int = NAMED_TRANSACTIONS) -> Scenario:
+    random = Random(7)
+    recorder = Recorder()
+    columns = (("id", BIGINT), ("name", varchar(40, collation)), ("amount", BIGINT), ("note", varchar(64)))
+    table = new_table(recorder.next_id(), SCHEMA, "named", columns, primary=("name",), storage=COMMON)
+    made = recorder.create(table)
+
+    def row(row_id: int) -> Row:
+        return (row_id, f"Größe {row_id % 7} of Customer {row_id}", random.randrange(1000), text(random, 3))
+
+    recorder.insert_all(made, map(row, range(1, rows + 1)), 100)
+    for number in range(1, transactions + 1):
+        changes = [made.update(row(row_id)) for row_id in random.sample(range(1, rows + 1), 2)]
+        recorder.transaction([*changes, made.insert(row(rows + number))])
+    return recorder.scenario("named")
 
 
 class Backlog:

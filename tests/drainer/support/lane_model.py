@@ -7,6 +7,7 @@ the way `drainer.mysql.literal` does from encoded rows.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, cast
 
@@ -36,6 +37,7 @@ class TextPlan:
     """Keys and images of the text rows."""
 
     has_enum = False
+    lane_key_of: Callable[[bytes], bytes] | None = None
 
     def insert_key(self, row: bytes) -> bytes:
         return row.partition(b"=")[0]
@@ -59,6 +61,8 @@ class TextPlan:
 
 class FoldingPlan(TextPlan):
     """Downstream, keys of either case are one."""
+
+    lane_key_of = staticmethod(bytes.lower)
 
     def insert_lane_key(self, row: bytes) -> bytes:
         return self.insert_key(row).lower()

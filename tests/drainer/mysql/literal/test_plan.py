@@ -13,6 +13,7 @@ from drainer.mysql.literal.quoting import quote_name
 from tests.cases import case
 from tests.common.rowcodec.recorded import DELETE, INSERT, SCENARIOS, events, history
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
+from tests.drainer.mysql.literal.recorded_weights import GENERAL, UNICODE, collation
 from tidb_binlog.rowcodec import RowError
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import FieldType, TableInfo
@@ -129,12 +130,29 @@ def keys_of_all_images(info: TableInfo, values: Any, rowid: int | None = None) -
     coarse = sql.insert_lane_key(insert)
     assert sql.delete_lane_key(delete) == coarse
     assert sql.update_both_keys(update) == ((old, coarse), (new, coarse), split)
+    if sql.lane_key_of is not None:
+        assert sql.lane_key_of(old) == coarse, "as the hot path has it"
     return {sql.insert_key(insert), sql.delete_key(delete), old, new}
 
 
 @pytest.mark.parametrize("value", [0, 1, 63, 64, 2**31, 2**63 - 1, 2**63, 2**64 - 1])
 def test_unsigned_handles_have_one_identity(value: int) -> None:
     assert keys_of_all_images(table(("id", key("bigint", unsigned=True))), (value,)) == {b"%d" % value}
+
+
+@pytest.mark.parametrize("name", ["char", "varchar"])
+@pytest.mark.parametrize("collated", [None, GENERAL, UNICODE])
+def test_the_coarse_key_of_a_text_is_told_by_its_identity(name: str, collated: str | None) -> None:
+    """Where rows were seen before, lanes are found by values; they are the same ones."""
+    primary = index(1, ("k", 0), primary=True)
+    info = table(("k", key(name)), handle="rowid", indexes=(primary,))
+    sql, encoder = compile_sql(info), RowEncoder(info)
+    if collated is not None:
+        sql = sql.under([collation(collated)])
+    assert sql.lane_key_of is not None
+    for value in ("a", "a ", "A  ", "", "  ", "é ", "\0 ", "ß", "a\u3000"):
+        row = encoder.insert((value,), 1)
+        assert sql.lane_key_of(sql.insert_key(row)) == sql.insert_lane_key(row), repr(value)
 
 
 def test_clustered_keys_have_one_identity() -> None:
