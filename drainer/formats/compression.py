@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable
 from typing import BinaryIO, Final
 
-from tidb_binlog import zstd
+from tidb_binlog.compression import zstd
 from tidb_binlog.errors import Corruption
 from tidb_binlog.filesystem import sync_directory
 from tidb_binlog.tso import Ts

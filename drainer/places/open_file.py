@@ -103,7 +103,7 @@ class _Frames:
 
     def read(self, size: int) -> bytes:
         """Raises `EOFError` for a frame without an end, `ValueError` for what is none."""
-        from tidb_binlog import zstd
+        from tidb_binlog.compression import zstd
 
         while not self._ready:
             data, self._rest = self._rest or self._packed.read(_PACKED_CHUNK), b""

@@ -57,7 +57,7 @@ ADAPTERS = {
     ),
     "obstore": ("drainer.places.object_store",),
     "pyspark": ("drainer.spark",),
-    "zstandard": ("tidb_binlog.zstd",),
+    "zstandard": ("tidb_binlog.compression.zstd",),
 }
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "drainer": (
@@ -125,7 +125,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("__init__", "testing"),
     ),
     "tidb_binlog": (
-        ("errors", "late_dataclass", "version", "quantities", "tso", "wire", "zstd"),
+        ("errors", "late_dataclass", "version", "quantities", "tso", "wire"),
         (
             "clock",
             "backoff",

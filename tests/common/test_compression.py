@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidb_binlog import compression, zstd
-from tidb_binlog.compression import GZIP, NAMES, ZSTD
+from tidb_binlog import compression
+from tidb_binlog.compression import GZIP, NAMES, ZSTD, zstd
 
 TEXT = b"a transaction, and another transaction, " * 50
 

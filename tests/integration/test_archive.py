@@ -20,7 +20,7 @@ from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import replayed, segments, verify
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
 from tests.waiting import until_here
-from tidb_binlog import zstd
+from tidb_binlog.compression import zstd
 from tidb_binlog.record import decode_file
 
 pytestmark = pytest.mark.integration

@@ -31,8 +31,9 @@ from drainer.txn import Ddl, Transaction
 from tests.drainer.support import recorded
 from tests.drainer.support.archive_life import CLUSTER_ID, Life, Ready, payloads, whole
 from tests.drainer.support.relay_world import items
-from tidb_binlog import checked, tso, zstd
+from tidb_binlog import checked, tso
 from tidb_binlog.clock import ManualClock
+from tidb_binlog.compression import zstd
 from tidb_binlog.errors import Corruption, DirectoryLocked, DownstreamError, ForeignDirectory
 from tidb_binlog.record import RecordError, decode_file, encode_file
 from tidb_binlog.wire import pb_binlog_pb2 as pb

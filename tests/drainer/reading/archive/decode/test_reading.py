@@ -23,7 +23,7 @@ from tests.drainer.reading.archive.support.corpus import BETWEEN, LACKING_COLUMN
 from tests.drainer.support import recorded
 from tests.drainer.support.payloads import sent
 from tests.drainer.support.relay_world import items
-from tidb_binlog import zstd
+from tidb_binlog.compression import zstd
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.record import encode_file
 from tidb_binlog.rowcodec.encoder import RowEncoder

@@ -45,7 +45,7 @@ def compressor(name: str) -> Compress:
     """Makes frames; not for two threads at once."""
     if name == GZIP:
         return _gzip
-    from tidb_binlog import zstd
+    from tidb_binlog.compression import zstd
 
     return zstd.compressor(_LEVEL)
 
@@ -72,7 +72,7 @@ def _gunzip(frame: bytes, size: int) -> bytes:
 
 
 def _unzstd(frame: bytes, size: int) -> bytes:
-    from tidb_binlog import zstd
+    from tidb_binlog.compression import zstd
 
     try:
         data = zstd.decompress(frame, size)
