@@ -411,6 +411,7 @@ class Client:
             self._serve_the_rest(wait_s)
         self._producer.purge()
         self._serve_the_rest(ANSWER_S)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a transaction that cannot be ended any more
+        # A transaction that cannot be ended any more: what it has is given up.
+        with warnings.catch_warnings(), contextlib.suppress(KafkaException):
+            warnings.simplefilter("ignore")
             self._producer.close()

@@ -146,3 +146,22 @@ def test_brokers_that_never_said_how_a_topic_is_configured_are_asked_once(
         assert len(made) == 1, "a topic takes no connection of its own"
     finally:
         client.close(wait_s=0.0)
+
+
+def test_a_transaction_that_cannot_be_ended_does_not_fail_the_end() -> None:
+    client = Client(ClientSettings("127.0.0.1:1"), lambda answers: None, lambda text, error: None)
+    real = client._producer
+
+    class Broken:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def __len__(self) -> int:
+            return len(real)
+
+        def close(self) -> None:
+            raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, fatal=True))
+
+    client._producer = Broken()
+    client.close(wait_s=0.0)
+    real.close()
