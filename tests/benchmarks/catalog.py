@@ -26,7 +26,6 @@ from tests.benchmarks.door import message as door_message
 from tests.benchmarks.door import pullers as door_pullers
 from tests.benchmarks.door import stream as door_stream
 from tests.benchmarks.door import write as door_write
-from tests.benchmarks.drainer import collation as drain_collation
 from tests.benchmarks.drainer import file_sink, kafka_sink, lag, messages, subscribe
 from tests.benchmarks.drainer import large as drain_large
 from tests.benchmarks.drainer import memory as drain_memory
@@ -103,7 +102,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
     "drain.rules": drain_rules.run,
     "drain.hot": drain_shapes.hot,
     "drain.wide": drain_shapes.wide,
-    "drain.collation": drain_collation.run,
+    "drain.collation": drain_shapes.collation,
     "drain.relay": drain_sysbench.relay,
     "drain.ddl": drain_sysbench.ddl,
     "drain.start": drain_start.run,
