@@ -119,7 +119,8 @@ class SqliteStore:
         while at <= stop:
             with self._reading():
                 leaf = self._leaf(at)
-            part = slice(bisect_left(leaf.keys, start), bisect_right(leaf.keys, stop))
+            # From `at` on: a purge may have given the keys of this leaf to the one before, which was read already.
+            part = slice(bisect_left(leaf.keys, at), bisect_right(leaf.keys, stop))
             entries += zip(leaf.keys[part], leaf.values[part], strict=True)
             while len(entries) >= count:
                 yield entries[:count]

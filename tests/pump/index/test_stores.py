@@ -104,6 +104,22 @@ def test_what_is_read_while_others_write_and_purge_is_in_order(backend: str, tmp
     store.close()
 
 
+def test_what_was_read_is_not_read_again_though_what_follows_is_purged_meanwhile(
+    backend: str, tmp_path: Path
+) -> None:
+    store = opened(backend, tmp_path)
+    write(store, dict.fromkeys(KEYS, b"v"))
+    for first in range(0, len(KEYS) - 300, 50):
+        runs = store.runs(KEYS[first], KEYS[-1], 1)
+        found = [key for key, _ in next(runs)]
+        write(store, dict.fromkeys(KEYS[first + 1 : -1]))
+        found += [key for run in runs for key, _ in run]
+        assert found == sorted(set(found))
+        assert found[-1] == KEYS[-1]
+        write(store, dict.fromkeys(KEYS, b"v"))
+    store.close()
+
+
 def test_a_full_disk_is_told_and_changes_nothing(tmp_path: Path) -> None:
     store = sqlite_store.SqliteStore(str(tmp_path), write_buffer_bytes=0, cache_bytes=1 << 16)
     write(store, dict.fromkeys(KEYS[:100], b"v"))
