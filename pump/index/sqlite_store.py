@@ -119,7 +119,7 @@ class SqliteStore:
         while at <= stop:
             with self._reading():
                 leaf = self._leaf(at)
-            # From `at` on: a purge may have given the keys of this leaf to the one before, which was read already.
+            # From `at` on: a purge may have given this leaf to the one before it, which was read already.
             part = slice(bisect_left(leaf.keys, at), bisect_right(leaf.keys, stop))
             entries += zip(leaf.keys[part], leaf.values[part], strict=True)
             while len(entries) >= count:
