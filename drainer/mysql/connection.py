@@ -150,6 +150,7 @@ class Connection(pymysql.connections.Connection):
         try:  # as `own_errors` does, for a tenth of its time: all statements of a lane come through here
             return super().query(sql, unbuffered)
         except _ERRORS as error:
+            self._is_marked = False  # some errors end the transaction
             raise own_error(error) from error
 
     @own_errors()
@@ -158,10 +159,12 @@ class Connection(pymysql.connections.Connection):
 
     @own_errors()
     def begin(self) -> None:
+        self._is_marked = False
         super().begin()
 
     def commit(self) -> None:
         """`CommitUnknown` where the answer got lost."""
+        self._is_marked = False
         try:
             super().commit()
         except _ERRORS as error:
@@ -170,6 +173,7 @@ class Connection(pymysql.connections.Connection):
 
     @own_errors()
     def rollback(self) -> None:
+        self._is_marked = False
         super().rollback()
 
     @own_errors()
@@ -237,7 +241,6 @@ class Connection(pymysql.connections.Connection):
             if is_alone:
                 self.commit()
         except BaseException:
-            self._is_marked = False  # some errors end the transaction
             if is_alone:
                 with contextlib.suppress(SessionError):
                     self.rollback()
@@ -262,6 +265,11 @@ class Connection(pymysql.connections.Connection):
                 f"{marks.MARK_SCHEMA}.{marks.MARK_TABLE} is gone downstream: without marks rows would come "
                 "back from there",
                 hint="start the drainer again, it makes the table",
+            ) from None
+        except StatementRefused as error:  # it is none of the table whose rows are to be written
+            raise DownstreamError(
+                f"the mark of two-way replication is refused: {safe_text(error)}",
+                hint=f"GRANT SELECT, INSERT, UPDATE, DELETE ON {marks.MARK_SCHEMA}.* to the user",
             ) from None
 
     # -- values as the server prints them, bytes and NULL -----------------------------------------

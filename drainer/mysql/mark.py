@@ -26,7 +26,8 @@ _SESSIONS: Final = 4093
 """So many ids are for sessions that are no lanes. Two of one id wait for each other, no more: the mark comes
 first, so nobody who waits for one has anything else."""
 _CHANGES_ROWS: Final = re.compile(
-    rb"(?:\s|/\*.*?\*/)*(?:INSERT|REPLACE|UPDATE|DELETE|LOAD|CALL)\b", re.IGNORECASE | re.DOTALL
+    rb"(?>\s|/\*.*?\*/|(?:--\s|#)[^\n]*\n)*+(?:INSERT|REPLACE|UPDATE|DELETE|LOAD|CALL)\b",
+    re.IGNORECASE | re.DOTALL,
 )
 
 

@@ -59,9 +59,10 @@ def test_the_texts_are_those_of_the_go_drainer() -> None:
 def test_what_changes_rows_is_known_by_its_first_word() -> None:
     for rows in ("INSERT INTO t", " replace into t", "/* why */ UPDATE t", "DELETE FROM t", "LOAD DATA"):
         assert changes_rows(rows)
-        assert changes_rows(rows.encode())
+        assert changes_rows(f"-- as asked\n#\n{rows}".encode())
     for other in ("SELECT 1", "SET x=1", "ALTER TABLE t", "/* UPDATE */ SELECT", "UPDATED", "COMMIT", ""):
         assert not changes_rows(other)
+    assert not changes_rows("/**/" * 1000 + "DROP TABLE t"), "each comment is read once"
 
 
 def test_rows_are_made_once_a_lane_and_removed_by_channel(marked: Target) -> None:
@@ -127,6 +128,25 @@ def test_a_statement_that_commits_by_itself_is_one_transaction_with_its_mark(mar
         assert of_sessions(marked) == 2
 
 
+def test_the_mark_of_an_earlier_transaction_is_none_of_the_next(marked: Target) -> None:
+    """Nor is one that the server may have rolled back with a statement that failed."""
+    with connect(marked) as connection:
+        connection.autocommit(True)
+        for number in (1, 2):
+            connection.run(b"DELETE FROM app.t")
+            connection.begin()
+            connection.run(b"INSERT INTO app.t VALUES (%d, 1)" % number)
+            connection.commit()
+        assert of_sessions(marked) == 4
+        connection.begin()
+        connection.run(b"INSERT INTO app.t VALUES (3, 1)")
+        with pytest.raises(StatementRefused):
+            connection.run(b"INSERT INTO app.t VALUES (3, 1)")
+        connection.run(b"INSERT INTO app.t VALUES (4, 1)")
+        connection.commit()
+        assert of_sessions(marked) == 6
+
+
 def test_lanes_do_not_wait_for_each_other(marked: Target) -> None:
     with lane(marked, 0) as first, lane(marked, 1) as second, lane(marked, 0) as same:
         same.run(b"SET SESSION innodb_lock_wait_timeout=1")
@@ -161,6 +181,15 @@ def test_without_the_table_nothing_goes_out_unmarked(marked: Target) -> None:
             assert raised.value.hint
             connection.commit()
             assert not connection.rows(b"SELECT * FROM app.t")
+
+
+def test_a_mark_that_is_refused_is_no_fault_of_the_table(marked: Target) -> None:
+    with connect(replace(marked, mark=None)) as connection:
+        connection.run(b"ALTER TABLE retl._drainer_repl_mark DROP COLUMN val")
+    for each in (marked, replace(marked, mark=MARK.of_lane(0))):
+        with connect(each) as connection, pytest.raises(DownstreamError, match="mark of two-way") as raised:
+            connection.run(b"INSERT INTO app.t VALUES (1, 1)")
+        assert "ON retl.*" in raised.value.hint
 
 
 def test_marks_that_cannot_be_removed_do_not_fail_the_end(target: Target) -> None:
