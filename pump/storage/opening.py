@@ -27,7 +27,7 @@ from pump.log.value_log import SEGMENT_BYTES_MAX, OpenedLog, ValueLog
 from pump.storage.accepted_losses import AcceptedLosses
 from pump.storage.data_dir import DataDir
 from tidb_binlog import binlog, time_text
-from tidb_binlog.late_dataclass import dataclass, replace
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import TS_MAX, Ts
 
@@ -86,7 +86,11 @@ def open_all(
     data_dir.take_rebuild()
     present = backends.present_in(data_dir.index_path)
     backend = backends.choose(index_backend, present)
-    decided = max([_leave(data_dir, other, backend) for other in present if other != backend], default=START)
+
+    def leave(other: str) -> ValuePointer:
+        return _leave(data_dir, directory, limits, losses, other, backend)
+
+    decided = max([leave(other) for other in present if other != backend], default=START)
 
     def attempt() -> OpenFiles:
         index = Index.open(
@@ -115,10 +119,18 @@ def open_all(
     return attempt()
 
 
-def _leave(data_dir: DataDir, old: str, new: str) -> ValuePointer:
+def _leave(
+    data_dir: DataDir,
+    directory: LogDirectory,
+    limits: StorageLimits,
+    losses: AcceptedLosses,
+    old: str,
+    new: str,
+) -> ValuePointer:
     """Set an index aside for one of another backend, which is built from the value log. What a new one cannot
-    learn from there: what was purged, and up to which record all is decided, which is returned; a Go pump
-    stores no end of a prewrite that was rolled back.
+    learn from there: what was purged; what was acknowledged, where damage would be taken for a torn end, so
+    the log is verified with the old one first; and up to which record all is decided, which is returned: a Go
+    pump stores no end of a prewrite that was rolled back.
 
     A directory has two only where a Go pump, which sees its own alone, went on beside the other: that one is
     of before, and of no use.
@@ -127,6 +139,7 @@ def _leave(data_dir: DataDir, old: str, new: str) -> ValuePointer:
     try:
         with closing(Index.open(data_dir.index_path, backend=old)) as index:
             data_dir.keep_purged(index.gc_ts, purged_fid)
+            _open_log(data_dir, directory, limits, losses, index).value_log.close(healthy=False)
             decided = index.handle
     except (IndexDamaged, backends.Missing) as error:
         _logger.warning("the index that is left cannot be asked what was purged", index=old, error=error)
@@ -181,9 +194,17 @@ def _open_log(
     )
     try:
         opened = value_log.open(head, index.handle, index.last_ts(), losses.last_cut)
-        if opened.cut is not None:
-            place = ValuePointer(value_log.active.fid, opened.cut.offset)
-            opened = replace(opened, cut=None) if losses.was_cut(place) else opened
+        if (cut := opened.cut) is not None and not losses.was_cut(
+            ValuePointer(value_log.active.fid, cut.offset)
+        ):
+            report = _logger.error if cut.suspect else _logger.warning
+            report(
+                "cut the torn end of the value log: bytes that were never acknowledged",
+                file=opened.cut_path,
+                offset=cut.offset,
+                bytes=opened.cut_bytes,
+                held_valid_records=cut.suspect,
+            )
         losses.forget_before(value_log.first_fid)
         if head != START and head >= value_log.end:
             raise IndexDamaged(f"the index knows records after the end of the log, {value_log.end}")

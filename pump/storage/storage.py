@@ -132,15 +132,6 @@ class Storage:
         return storage
 
     async def _recover(self, opened: OpenedLog, sync: bool, limit_ts: Ts, clients_know: bool) -> None:
-        if opened.cut is not None:
-            report = _logger.error if opened.cut.suspect else _logger.warning
-            report(
-                "cut the torn end of the value log: bytes that were never acknowledged",
-                file=opened.cut_path,
-                offset=opened.cut.offset,
-                bytes=opened.cut_bytes,
-                held_valid_records=opened.cut.suspect,
-            )
         self.watermark, self._gc_ts = self._index.max_commit_ts, self._index.gc_ts
         self._sorter = Sorter(self.watermark, self._index.handle, clients_know=clients_know)
         # Commits above the watermark may be settled: no record of theirs comes by again.

@@ -18,6 +18,7 @@ from tests.pump.support import corpus
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
 from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
+from tidb_binlog.errors import Corruption
 
 SMALL = StorageLimits(segment_bytes_max=20_000)
 OTHER = {LEVELDB: SQLITE, SQLITE: LEVELDB}
@@ -73,6 +74,38 @@ async def test_a_pump_that_is_killed_while_it_builds_the_new_index_goes_on_build
     async with opened(tmp_path, limits=SMALL, index_backend=OTHER[first]) as storage:
         assert await pull(storage, from_disk=True) == expected
     assert len(list(tmp_path.glob("kv.*"))) == 1
+
+
+@pytest.mark.parametrize("first", [LEVELDB, SQLITE])
+async def test_damage_of_what_was_acknowledged_is_not_taken_for_a_torn_end(
+    first: str, tmp_path: Path
+) -> None:
+    """The index that is left knows what was; until the loss is accepted it stays."""
+    async with opened(tmp_path, index_backend=first) as storage:
+        await put_pair(storage, 10, 20)
+        await put(storage, binlog.prewrite(30, b"k", b"v"))
+        damaged_at = storage.value_log.end.offset
+        await put(storage, binlog.commit(30, 40, b"k"))
+        await wait_watermark(storage, 40)
+        end = storage.value_log.end.offset
+    log = tmp_path / "value" / "000000.vlog"
+    log.write_bytes(log.read_bytes()[:damaged_at] + bytes(end - damaged_at))
+    for _ in range(2):
+        with pytest.raises(Corruption, match="it had been acknowledged") as told:
+            async with opened(tmp_path, index_backend=OTHER[first]):
+                pass
+        assert index_files(tmp_path) == [first]
+    place = f"000000.vlog:{damaged_at}"
+    assert f"--accept-loss {place}" in str(told.value.hint)
+    async with opened(tmp_path, index_backend=OTHER[first], accept_loss=place) as storage:
+        await put_pair(storage, 70, 80)
+        await put(storage, binlog.rollback(30))
+        await wait_watermark(storage, 80)
+        expected = await pull(storage)
+        assert [one.commit_ts for one in expected] == [20, 80]
+    async with opened(tmp_path, index_backend=OTHER[first]) as storage:
+        assert await pull(storage, from_disk=True) == expected
+    assert index_files(tmp_path) == [OTHER[first]]
 
 
 @pytest.mark.parametrize("first", [LEVELDB, SQLITE])
