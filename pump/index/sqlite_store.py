@@ -230,7 +230,8 @@ class SqliteStore:
             run(_INSERT, (firsts[number], _coded(firsts[number], firsts[number + 1], part)))
 
     def close(self) -> None:
-        self._database.close()
+        with self._lock:  # who is in a call ends it; closed meanwhile, the process would crash
+            self._database.close()
 
 
 def _coded(first: bytes, after: bytes, entries: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -8,6 +8,7 @@ import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -118,6 +119,21 @@ def test_what_was_read_is_not_read_again_though_what_follows_is_purged_meanwhile
         assert found[-1] == KEYS[-1]
         write(store, dict.fromkeys(KEYS, b"v"))
     store.close()
+
+
+def test_sqlite_is_not_closed_in_the_middle_of_another_call(tmp_path: Path) -> None:
+    """Python's module does not wait for a call on another thread: the process would crash."""
+    store = sqlite_store.SqliteStore(str(tmp_path), write_buffer_bytes=0, cache_bytes=1 << 16)
+    real, alone = store._database, []
+
+    class Closing:
+        def close(self) -> None:
+            alone.append(store._lock.locked())
+            real.close()
+
+    store._database = cast(sqlite3.Connection, Closing())
+    store.close()
+    assert alone == [True]
 
 
 def test_a_full_disk_is_told_and_changes_nothing(tmp_path: Path) -> None:
