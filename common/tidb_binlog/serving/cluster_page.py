@@ -1,19 +1,22 @@
 """Cluster page: `GET /cluster` of a node: the whole cluster, as this node sees it.
 
 Drives  `tidb_binlog.serving.gather`, `tidb_binlog.cluster.overview`, `tidb_binlog.page.cluster_page`
-Holds   all nodes are asked once in FRESH_S at most, however many browsers look; itself a node asks nothing.
-        Another node lets it in by its certificate, as it does for every call
+Holds   all nodes are asked once in FRESH_S at most, and one page is made of it, however many browsers look
+        or go away meanwhile; itself a node asks nothing. Answers may be large: they are looked through, and
+        the page is made, beside the event loop. Another node lets it in by its certificate, as it does for
+        every call
 Never   changes anything, or shows more than the nodes' /status
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import overview
+from tidb_binlog.cluster.overview import NodeSnapshot
 from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.door.http.routes import HTML_TYPE, Response, Routes
 from tidb_binlog.net.tls import TlsConfig
@@ -43,26 +46,28 @@ class ClusterPage:
         self._tls = tls
         self._view = view
         self._document = document
-        self._shown: ShownCluster | None = None
+        self._looking: asyncio.Task[Response] | None = None
         self._shown_s = 0.0
-        self._asking = asyncio.Lock()
         routes.add("GET", "/cluster", self._answer)
 
     async def _answer(self, _: dict[str, str]) -> Response:
-        async with self._asking:
-            shown = self._shown
-            if shown is None or self._clock.monotonic_s() - self._shown_s >= FRESH_S:
-                shown = self._shown = await self._look()
-                self._shown_s = self._clock.monotonic_s()
-        body = html(shown).encode()
-        return Response(503 if shown.seen is None else 200, body, HTML_TYPE, HEADERS)
+        looking = self._looking
+        if looking is None or (looking.done() and self._clock.monotonic_s() - self._shown_s >= FRESH_S):
+            looking = self._looking = asyncio.create_task(self._look(), name="cluster page")
+        return await asyncio.shield(looking)  # others may wait for it, too
 
-    async def _look(self) -> ShownCluster:
-        view, why = await self._view()
-        document = self._document()
-        node_id, now_s = id_of(document), self._clock.wall_s()
-        if view is None:
-            return ShownCluster(self._kind, node_id, None, why, now_s)
-        own = {} if document is None else {(self._kind, node_id): plain(document)}
-        seen = overview.build(await gather(view, self._tls, own), now_s)
-        return ShownCluster(self._kind, node_id, seen, "", now_s)
+    async def _look(self) -> Response:
+        try:
+            view, why = await self._view()
+            document = self._document()
+            node_id = id_of(document)
+            own = {} if document is None else {(self._kind, node_id): plain(document)}
+            nodes = None if view is None else await gather(view, self._tls, own)
+            return await asyncio.to_thread(self._made, node_id, nodes, why, self._clock.wall_s())
+        finally:
+            self._shown_s = self._clock.monotonic_s()
+
+    def _made(self, node_id: str, nodes: Sequence[NodeSnapshot] | None, why: str, now_s: float) -> Response:
+        seen = None if nodes is None else overview.build(nodes, now_s)
+        body = html(ShownCluster(self._kind, node_id, seen, why, now_s)).encode()
+        return Response(503 if seen is None else 200, body, HTML_TYPE, HEADERS)

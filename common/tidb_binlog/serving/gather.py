@@ -2,7 +2,7 @@
 
 In     the registry's view; TLS as for every call between nodes
 Out    snapshots for `tidb_binlog.cluster.overview`; a node that does not answer is one too, with the reason
-Holds  what is kept of answers at a time is bounded: ASKED_MAX of BYTES_MAX each
+Holds  an answer has BYTES_MAX at most, and ASKED_MAX are waited for at a time
 Tests  tests/common/serving/test_cluster_page.py, tests/deploy/binlogctl/commands/test_top.py
 """
 
@@ -23,7 +23,8 @@ from tidb_binlog.net.tls import TlsConfig
 DEADLINE_S: Final = 3.0
 """A pump answers within two seconds whatever the registry does."""
 ASKED_MAX: Final = 32
-BYTES_MAX: Final = 8 << 20
+BYTES_MAX: Final = 2 << 20
+"""More than a drainer of thousands of lanes says; what is in it is all kept until the answer is made."""
 _WHO: Final = re.compile(r"^.*? does not answer(?: over TLS)?: ")
 
 Documents = Mapping[tuple[str, str], Mapping[str, Any]]

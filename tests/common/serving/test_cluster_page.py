@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 from tests import certificates
 from tests.common.page.support.reading import Element, read
 from tests.common.serving.status_scene import Scene, ScriptedRegistry
-from tests.fakes import virtual_time
-from tidb_binlog.clock import SystemClock
+from tidb_binlog.clock import ManualClock, SystemClock
+from tidb_binlog.cluster import overview
 from tidb_binlog.cluster.node import OFFLINE, ONLINE, NodeStatus
+from tidb_binlog.cluster.overview import NodeSnapshot, Overview
 from tidb_binlog.cluster.registry import ClusterView, NodeEntry
 from tidb_binlog.door.http.routes import Response, Routes, json_response
 from tidb_binlog.door.server.listener import serve
@@ -103,30 +105,63 @@ async def test_nodes_are_asked_once_in_a_while_however_many_look() -> None:
         assert peers.asked == 1
 
 
-def test_after_that_while_they_are_asked_again() -> None:
-    async def main() -> None:
-        registry = Nodes()
-        scene = Scene(registry=registry)
-        for passed_s, asked in ((0.0, 1), (FRESH_S - 0.1, 1), (0.2, 2)):
-            await virtual_time.passes(passed_s)
-            assert (await shown(scene))[0] == 200
-            assert registry.asked == asked
+async def test_a_browser_that_goes_away_neither_ends_the_look_nor_makes_another() -> None:
+    answers = asyncio.Event()
 
-    virtual_time.run(main())
+    class Late(Nodes):
+        async def view(self) -> ClusterView:
+            view = await super().view()
+            await answers.wait()
+            return view
+
+    registry = Late()
+    scene = Scene(registry=registry, clock=SystemClock())
+    for _ in range(5):
+        left = asyncio.create_task(scene.ask(target="/cluster"))
+        while not registry.asked:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.wait([left])
+        assert left.cancelled()
+    answers.set()
+    assert (await shown(scene))[0] == 200
+    assert registry.asked == 1
 
 
-def test_without_a_registry_nobody_can_be_asked() -> None:
-    async def main() -> None:
-        starting = Scene(registry=None, document=None)
-        status, page = await shown(starting)
-        assert (status, page.part("verdict").text) == (
-            503,
-            "The registry cannot be read: it is not reached yet",
-        )
-        away = Scene(registry=ScriptedRegistry(error=Unavailable("etcd does not answer")))
-        assert "etcd does not answer" in (await shown(away))[1].part("verdict").text
+async def test_large_answers_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_by = set()
 
-    virtual_time.run(main())
+    def build(nodes: Sequence[NodeSnapshot], now_s: float) -> Overview:
+        made_by.add(threading.current_thread())
+        return real(nodes, now_s)
+
+    real = overview.build
+    monkeypatch.setattr(overview, "build", build)
+    assert (await shown(Scene(registry=Nodes(), clock=SystemClock())))[0] == 200
+    assert made_by
+    assert threading.main_thread() not in made_by
+
+
+async def test_after_that_while_they_are_asked_again() -> None:
+    registry, clock = Nodes(), ManualClock()
+    scene = Scene(registry=registry, clock=clock)
+    for passed_s, asked in ((0.0, 1), (FRESH_S - 0.1, 1), (0.2, 2)):
+        clock.advance(passed_s)
+        assert (await shown(scene))[0] == 200
+        assert registry.asked == asked
+
+
+async def test_without_a_registry_nobody_can_be_asked() -> None:
+    starting = Scene(registry=None, document=None, clock=SystemClock())
+    status, page = await shown(starting)
+    assert (status, page.part("verdict").text) == (
+        503,
+        "The registry cannot be read: it is not reached yet",
+    )
+    registry = ScriptedRegistry(error=Unavailable("etcd does not answer"))
+    away = Scene(registry=registry, clock=SystemClock())
+    assert "etcd does not answer" in (await shown(away))[1].part("verdict").text
 
 
 async def test_nodes_are_asked_with_the_certificate_of_the_node(tmp_path: Path) -> None:
