@@ -380,9 +380,12 @@ class QuarantineController:
         return self._load_asked is not None and not self._load_begins and not self._releasing.locked()
 
     async def begin_load(self, at_ts: Ts) -> None:
-        """All lanes are drained, everything at or below `at_ts` is applied but for what waits."""
-        asked, self._load_begins = self._load_asked, True
-        assert asked is not None
+        """All lanes are drained, everything at or below `at_ts` is applied but for what waits. Nothing is
+        done where `wants_load` ended meanwhile: who asked waits no longer, or release began."""
+        asked = self._load_asked
+        if asked is None or not self.wants_load:
+            return
+        self._load_begins = True
         try:
             async with self._releasing:
                 asked.begun.set_result(await self._begin_load(asked, at_ts))

@@ -149,12 +149,12 @@ class Joining:
         """The load that is under way is not gone on with; durable when it returns. True: it had begun to
         write its tables, which are made anew now, without rows. Raises `Rejected`, `Conflict`, `Unavailable`.
         """
-        entry = self._quarantine.loading
+        run = await self._upstream.oracle.timestamp()
+        entry = self._quarantine.loading  # only now: it may have ended, and another one begun
         if entry is None:
             raise Rejected("no rows of tables that join are loaded", hint="there is nothing to give up")
         if entry.job_id == self._gives_up:
             return entry, True
-        run = await self._upstream.oracle.timestamp()
         also = functools.partial(self._progress.give_up, run=run)
         has_begun = await self._quarantine.give_up_load(entry, also, asked_from)
         if has_begun:

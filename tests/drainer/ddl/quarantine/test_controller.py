@@ -162,6 +162,22 @@ async def test_who_waits_for_a_place_with_others_is_told_with_them_that_there_wa
         with pytest.raises(Rejected, match="no place between two transactions"):
             await ask
     assert not s.controller.wants_load
+    await s.controller.begin_load(200)  # lanes were drained for it, which took longer
+    assert not s.controller.waits
+
+
+async def test_no_load_begins_while_release_works_though_lanes_were_drained_for_it(stage: MakeStage) -> None:
+    s = stage()
+    asked = LoadAsked(frozenset({("d", "t")}), lambda connection: None, "test")
+    ask = asyncio.create_task(s.controller.ask_load(asked, 1000.0))
+    while not s.controller.wants_load:
+        await asyncio.sleep(0)
+    async with s.controller._releasing:
+        begins = asyncio.create_task(s.controller.begin_load(200))
+        await asyncio.sleep(0)
+        assert begins.done(), "the stream does not stand still for it"
+    await s.controller.begin_load(210)
+    assert (await ask).position.commit_ts == 210
 
 
 async def test_a_load_that_wrote_nothing_and_is_given_up_is_as_if_it_had_not_been_asked_for(

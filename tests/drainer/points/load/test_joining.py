@@ -103,6 +103,24 @@ async def test_tables_are_named_by_patterns_and_wait_under_their_names_on_both_s
     assert [entry["job_id"] for entry in joins.document()["joining"]] == [2]
 
 
+async def test_the_load_that_is_given_up_is_the_one_under_way_by_then(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may end while the upstream is asked for a timestamp, and another one begin."""
+    two_tables(bed)
+    waiting = Waiting()
+    joins = await joining(bed, waiting)
+    await joins.ask([f"{SCHEMA}.orders"], replacing=False, asked_from="here")
+
+    async def timestamp() -> int:
+        waiting.loading = None
+        return 1
+
+    monkeypatch.setattr(bed.upstream.oracle, "timestamp", timestamp)
+    with pytest.raises(Rejected, match="no rows of tables that join are loaded"):
+        await joins.give_up(asked_from="here")
+
+
 async def test_what_cannot_be_loaded_is_refused_before_anything_is_stored(bed: Bed) -> None:
     two_tables(bed)
     waiting = Waiting()
