@@ -204,7 +204,7 @@ def _page(address: str, data: bytes, began_s: float, ended_s: float) -> Page:
     try:
         response.begin()
         body = response.read()
-    except (http.client.HTTPException, OSError, ValueError):
+    except (http.client.HTTPException, OSError, ValueError, OverflowError):
         raise Unavailable(f"{address} does not speak HTTP") from None
     return Page(response.status, body, began_s, ended_s, _date_s(response.getheader("Date")))
 

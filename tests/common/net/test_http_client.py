@@ -72,7 +72,14 @@ async def test_body_in_chunks_and_the_servers_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"]
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-x\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\nabc",
+    ],
 )
 async def test_what_is_no_http_is_said(answer: bytes) -> None:
     async with server(answer) as address:
