@@ -53,6 +53,8 @@ def size_bytes(value: str | int) -> int:
     if isinstance(value, int):
         if value < 0:
             raise ValueError("a size of at least 0 is expected")
+        if value > SIZE_MAX:
+            raise ValueError(f"too large: {value}")
         return value
     if not value.strip():
         return 0

@@ -36,6 +36,7 @@ def test_sizes(text: str | int, expected: int) -> None:
         ("big", "a size like"),
         ("1.2.3", "a size like"),
         (-1, "at least 0"),
+        (1 << 63, "too large"),
     ],
 )
 def test_wrong_sizes(text: str | int, message: str) -> None:

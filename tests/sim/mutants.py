@@ -381,8 +381,9 @@ MUTANTS: Final = {
     ),
     "a-mark-is-for-its-first-transaction": Mutant(
         "drainer.mysql.connection",
-        "        if is_open and self._is_marked:\n",
-        "        if self._is_marked:\n",
+        "            self._write_mark(mark)\n",
+        "            if not hasattr(self, '_once'):\n                self._write_mark(mark)\n"
+        "            self._once = True\n",
         "a session marks once",
         DRAINER,
     ),

@@ -180,7 +180,7 @@ def check_limits(config: Any, of: type[Any]) -> None:
 def _range_missed(entry: Option, value: Any) -> str:
     """What is expected; empty if the value is that."""
     if entry.above is not None and not value > entry.above:
-        return f"above {entry.above:g}"
+        return f"at least {entry.above + 1:g}" if isinstance(value, int) else f"above {entry.above:g}"
     if entry.least is not None and not value >= entry.least:
         return f"at least {entry.least:g}"
     if entry.most is not None and not value <= entry.most:

@@ -85,8 +85,10 @@ def _value(entry: Option) -> dict[str, Any]:
 def _quantity(entry: Option) -> dict[str, Any]:
     """A number in its range, or a text of which JSON Schema can see whether it is zero or negative."""
     limits = {"minimum": entry.least, "exclusiveMinimum": entry.above, "maximum": entry.most}
-    if entry.kind == "size" and entry.least is None and entry.above is None:
-        limits["minimum"] = 0
+    if entry.kind == "size":
+        limits["maximum"] = min(quantities.SIZE_MAX, entry.most or quantities.SIZE_MAX)
+        if entry.least is None and entry.above is None:
+            limits["minimum"] = 0
     if entry.kind == "duration":
         limits["maximum"] = quantities.DURATION_MAX_S
         if entry.least is None and entry.above is None:

@@ -117,7 +117,7 @@ def test_a_login_is_used_with_a_mechanism(tmp_path: Path) -> None:
         ({"to": 'zookeeper-addrs = "zk:2181"'}, "ZooKeepers are not asked", "brokers in kafka-addrs"),
         ({"to": 'kafka-version = "latest"'}, "kafka-version", "numbers as in"),
         ({"to": "kafka-max-messages = 2000000"}, "kafka-max-messages is 2000000", "at most 1000000"),
-        ({"to": "kafka-max-message-size = 0"}, "kafka-max-message-size is 0", "above 0"),
+        ({"to": "kafka-max-message-size = 0"}, "kafka-max-message-size is 0", "at least 1"),
         ({"to": 'topic-name = "a/b"'}, "topic-name", "letters, digits"),
         (
             {"sections": '[syncer.to.checkpoint]\ntype = "mysql"'},

@@ -217,8 +217,12 @@ class Scene:
         newest = {(number, f"new {number}") for number in range(program.next - 3, program.next)}
         for table in ("keyed", "plain"):
             there = Counter(row[:2] for row in self.rows(SCHEMA, table))
+            coming = newest & there.keys()
+            await self.until(  # another lane has them
+                lambda table=table, coming=coming: coming <= {row[:2] for row in self.rows(COPY, table)},
+                f"{table} has what comes",
+            )
             copy = Counter(row[:2] for row in self.rows(COPY, table))
-            assert newest & there.keys() <= copy.keys(), table
             assert not copy - there, table
             had_joined = copy == there  # before it was asked for once more
             assert had_joined or not any(text.startswith("old") for _, text in copy), table
