@@ -33,7 +33,6 @@ import pymysql
 from pymysql.constants import CLIENT, SERVER_STATUS
 
 from drainer import metrics
-from drainer.mysql import mark as marks
 from drainer.mysql.addresses import Addresses, Place
 from drainer.mysql.errors import (
     CommitUnknown,
@@ -44,7 +43,7 @@ from drainer.mysql.errors import (
     safe_text,
     session_error,
 )
-from drainer.mysql.mark import Mark
+from drainer.mysql.mark import MARK_SCHEMA, MARK_TABLE, Mark, changes_rows
 from drainer.mysql.pinned_settings import pin
 from drainer.mysql.server_text import AS_SENT
 from drainer.mysql.session_mode import DEFAULT, SessionMode
@@ -142,7 +141,7 @@ class Connection(pymysql.connections.Connection):
         super().connect(sock)
 
     def query(self, sql: bytes | str, unbuffered: bool = False) -> int:
-        if self.mark is not None and marks.changes_rows(sql):
+        if self.mark is not None and changes_rows(sql):
             return self._marked(self.mark, sql, unbuffered)
         return self._query(sql, unbuffered)
 
@@ -262,14 +261,14 @@ class Connection(pymysql.connections.Connection):
             self._query(mark.write_row(row_id))
         except NoSuchTable:
             raise DownstreamError(
-                f"{marks.MARK_SCHEMA}.{marks.MARK_TABLE} is gone downstream: without marks rows would come "
+                f"{MARK_SCHEMA}.{MARK_TABLE} is gone downstream: without marks rows would come "
                 "back from there",
                 hint="start the drainer again, it makes the table",
             ) from None
         except StatementRefused as error:  # it is none of the table whose rows are to be written
             raise DownstreamError(
                 f"the mark of two-way replication is refused: {safe_text(error)}",
-                hint=f"GRANT SELECT, INSERT, UPDATE, DELETE ON {marks.MARK_SCHEMA}.* to the user",
+                hint=f"GRANT SELECT, INSERT, UPDATE, DELETE ON {MARK_SCHEMA}.* to the user",
             ) from None
 
     # -- values as the server prints them, bytes and NULL -----------------------------------------

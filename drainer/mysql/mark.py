@@ -23,8 +23,8 @@ MARK_TABLE: Final = "_drainer_repl_mark"
 NAME: Final = f"{MARK_SCHEMA}.{MARK_TABLE}".encode()
 _LANES_MAX: Final = 1 << 16
 _SESSIONS: Final = 4093
-"""So many ids are for sessions that are no lanes. Two of one id wait for each other, no more: the mark comes
-first, so nobody who waits for one has anything else."""
+"""So many ids are for sessions that are no lanes. Two of one id wait for each other, no more, since the mark
+comes before all rows; after a SELECT ... FOR UPDATE, as a repair has, the server may have to choose one."""
 _CHANGES_ROWS: Final = re.compile(
     rb"(?>\s|/\*.*?\*/|(?:--\s|#)[^\n]*\n)*+(?:INSERT|REPLACE|UPDATE|DELETE|LOAD|CALL)\b",
     re.IGNORECASE | re.DOTALL,

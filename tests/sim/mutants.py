@@ -374,8 +374,8 @@ MUTANTS: Final = {
     ),
     "only-lanes-mark": Mutant(
         "drainer.mysql.connection",
-        "        if self.mark is not None and marks.changes_rows(sql):\n",
-        "        if self.mark is not None and self.mark.lane is not None and marks.changes_rows(sql):\n",
+        "        if self.mark is not None and changes_rows(sql):\n",
+        "        if self.mark is not None and self.mark.lane is not None and changes_rows(sql):\n",
         "what a DDL changes in rows comes back from the other side of a two-way replication",
         DRAINER,
     ),
