@@ -16,6 +16,19 @@ def imported(node: ast.AST) -> Iterator[str]:
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def test_only_one_place_takes_modules_away() -> None:
+    """What is done by hand leaves packages without their modules for a test of elsewhere."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("monkeypatch.")
+        if [ast.unparse(argument) for argument in node.args[:1]] == ["sys.modules"]
+        if path.name != "missing.py"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_nothing_is_imported_from_a_module_of_tests() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"

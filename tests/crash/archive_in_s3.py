@@ -20,7 +20,6 @@ import random
 import signal
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,8 @@ from drainer.reading.archive.archive import open_archive
 from drainer.spark.session import session
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import Rows, verify
-from tests.integration.sinks.pump_scene import DEADLINE_S, stored
-from tests.integration.sinks.s3_scene import S3Scene, check, grows, through
+from tests.integration.sinks.pump_scene import DEADLINE_S, on, stored, through
+from tests.integration.sinks.s3_scene import S3Scene, check, size_of
 from tests.object_store import ObjectStore, moto
 from tests.waiting import until_here
 from tidb_binlog.net.port import free_ports
@@ -51,12 +50,11 @@ def archived(
     """One archive from its first life to its end; how many lives were killed."""
     scene.uri = s3.uri(place)
     for _ in range(kills):
-        has_grown = grows(s3, place)
+        before = size_of(s3, place)
         process, url = scene.start_drainer()
-        is_through = through(url, scenario)
         if rng.random() >= EARLY:
-            until_here(functools.partial(_either, has_grown, is_through), seconds=2 * DEADLINE_S)
-        time.sleep(rng.uniform(0, 0.4 if has_grown() else 2.0))
+            until_here(on(functools.partial(size_of, s3, place), url, scenario), seconds=2 * DEADLINE_S)
+        time.sleep(rng.uniform(0, 0.4 if size_of(s3, place) > before else 2.0))
         process.kill()
         process.wait()
     process, url = scene.start_drainer()
@@ -64,10 +62,6 @@ def archived(
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0
     return kills
-
-
-def _either(*conditions: Callable[[], bool]) -> bool:
-    return any(condition() for condition in conditions)
 
 
 def check_readers(s3: ObjectStore, scenario: Scenario, spark: SparkSession, place: str) -> int:

@@ -18,7 +18,7 @@ from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.sink.file.segments import ArchiveSegments
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import replayed, segments, verify
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on, status, stored, through
 from tests.waiting import until_here
 from tidb_binlog.compression import zstd
 from tidb_binlog.record import decode_file
@@ -41,12 +41,7 @@ class Scene(PumpScene):
             *arguments,
         )
 
-    def grows(self) -> Callable[[], bool]:
-        """Whether the archive has more than it has now."""
-        before = self._end()
-        return lambda: self._end() > before
-
-    def _end(self) -> tuple[str, int]:
+    def end_of_archive(self) -> tuple[str, int]:
         """Of the newest segment, which is never compressed."""
         newest = max(segments(self.archive), default=None)
         return (newest.name, newest.stat().st_size) if newest else ("", 0)
@@ -75,16 +70,16 @@ async def test_kills_and_a_successor(etcd_clean: str, free_port: Callable[[], in
     rng = random.Random(11)
     try:
         scene.start_pump()
-        process, _ = scene.start_drainer()
-        until_here(scene.grows())
+        process, url = scene.start_drainer()
+        until_here(on(scene.end_of_archive, url, scenario))
         killed(process, rng)
-        process, _ = scene.start_drainer()
-        until_here(scene.grows())
+        process, url = scene.start_drainer()
+        until_here(on(scene.end_of_archive, url, scenario))
         successor, url = scene.start_drainer("--standby")
         until_here(lambda: (status(url) or {}).get("State") == "standby")
         killed(process, rng)
         process = successor
-        until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+        until_here(through(url, scenario))
         until_here(lambda: list(scene.archive.glob("binlog-*.zst")))
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0

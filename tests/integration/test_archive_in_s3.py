@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.drainer import workloads
-from tests.integration.sinks.pump_scene import DEADLINE_S, killed, status, stored
-from tests.integration.sinks.s3_scene import S3Scene, check, grows, through
+from tests.integration.sinks.pump_scene import DEADLINE_S, killed, on, status, stored, through
+from tests.integration.sinks.s3_scene import S3Scene, check, size_of
 from tests.object_store import ObjectStore
 from tests.waiting import until_here
 
@@ -32,8 +32,7 @@ async def test_kills_and_a_successor(
         scene.start_pump()
         for _ in range(KILLS):
             process, url = scene.start_drainer()
-            grew, is_through = grows(s3), through(url, scenario)
-            until_here(lambda grew=grew, is_through=is_through: grew() or is_through())
+            until_here(on(lambda: size_of(s3), url, scenario))
             killed(process, rng)
         process, _ = scene.start_drainer()
         successor, url = scene.start_drainer("--standby")

@@ -21,7 +21,8 @@ SCRIPT: Final = """
   const bar = document.getElementById("refresh");
   const said = bar.querySelector("span");
   const button = bar.querySelector("button");
-  let timer = 0;
+  // The refreshing that goes on: its next turn, and what ends an answer that is under way.
+  let timer = 0, stop = new AbortController();
   let shown = parts(document);
   button.hidden = false;
 
@@ -70,9 +71,9 @@ SCRIPT: Final = """
     return numbers;
   }
 
-  async function refresh() {
+  async function refresh(signal) {
     try {
-      const answer = await fetch(location.pathname, { cache: "no-store", redirect: "error" });
+      const answer = await fetch(location.pathname, { cache: "no-store", redirect: "error", signal });
       const text = await answer.text();
       const fresh = new DOMParser().parseFromString(text, "text/html");
       if (!fresh.getElementById("refresh")) throw new Error("HTTP " + answer.status);
@@ -80,6 +81,7 @@ SCRIPT: Final = """
       said.textContent = "Refreshed at " + new Date().toLocaleTimeString() + ".";
       bar.classList.remove("wrong");
     } catch (error) {
+      if (signal.aborted) return;
       said.textContent = "The node does not answer since " + (bar.dataset.since ||
         (bar.dataset.since = new Date().toLocaleTimeString())) + "; what is shown is older.";
       bar.classList.add("wrong");
@@ -88,21 +90,22 @@ SCRIPT: Final = """
     delete bar.dataset.since;
   }
 
-  async function turn() {
-    if (!document.hidden) await refresh();
-    if (timer) timer = setTimeout(turn, every);
+  async function turn(signal) {
+    if (!document.hidden) await refresh(signal);
+    if (!signal.aborted) timer = setTimeout(() => turn(signal), every);
   }
 
   function begin() {
-    timer = setTimeout(turn, every);
+    const { signal } = stop = new AbortController();
+    timer = setTimeout(() => turn(signal), every);
     button.textContent = "Stop refreshing";
     said.textContent = "Refreshes every SECONDS s.";
   }
 
   button.addEventListener("click", () => {
-    if (!timer) return begin();
+    if (stop.signal.aborted) return begin();
+    stop.abort();
     clearTimeout(timer);
-    timer = 0;
     button.textContent = "Refresh again";
     said.textContent = "Not refreshed since " + new Date().toLocaleTimeString() + ".";
   });

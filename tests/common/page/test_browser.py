@@ -166,6 +166,26 @@ def test_who_copies_a_command_keeps_his_selection_and_may_stop_it(
     assert "Not refreshed since" in page.evaluate("document.getElementById('refresh').textContent")
 
 
+def test_an_answer_that_comes_after_refreshing_was_stopped_is_not_shown(
+    browser: chromium.Browser, node: Node
+) -> None:
+    page = browser.page()
+    hasten(page)
+    keeps_answers = """const ask = fetch; window.fetch = async (...what) => {
+        const answer = await ask(...what);
+        await new Promise((give) => { window.give = give; });
+        return answer; };"""
+    page.ask("Page.addScriptToEvaluateOnNewDocument", source=keeps_answers)
+    page.open(node.url)
+    page.until("Boolean(window.give)")
+    said = page.evaluate(
+        "(async () => { document.querySelector('#refresh button').click(); window.give();"
+        " for (let turn = 0; turn < 50; turn++) await new Promise((go) => setTimeout(go));"
+        " return document.getElementById('refresh').textContent; })()"
+    )
+    assert "Not refreshed since" in said
+
+
 def test_a_node_that_is_gone_is_told_and_what_was_shown_stays(browser: chromium.Browser, node: Node) -> None:
     page = browser.page()
     hasten(page)

@@ -39,6 +39,7 @@ from tests.drainer.support.lake_world import (
     version_of,
 )
 from tests.drainer.support.payloads import sent
+from tests.missing import without
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, DownstreamError, Unavailable
 from tidb_binlog.rowcodec.row_error import RowError
@@ -287,8 +288,7 @@ def test_a_package_that_is_missing(
     package: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = package.__name__
-    for module in [each for each in sys.modules if each.split(".")[0] == name]:
-        monkeypatch.setitem(sys.modules, module, None)
+    without(monkeypatch, *(each for each in sys.modules if each.split(".")[0] == name))
     with pytest.raises(ConfigError, match=words):
         BEDS["delta" if name == "deltalake" else "iceberg"](tmp_path).lake()
 

@@ -69,6 +69,18 @@ def status(url: str) -> dict[str, Any] | None:
         return None
 
 
+def through(url: str, scenario: Scenario) -> Callable[[], bool]:
+    """Whether a Drainer has applied all."""
+    return lambda: int((status(url) or {}).get("AppliedTS", 0)) >= scenario.last_commit_ts
+
+
+def on(size: Callable[[], Any], url: str, scenario: Scenario) -> Callable[[], bool]:
+    """Whether a Drainer has written more than there is now, by `size`; or all: a fast one may have written
+    its last row before anyone looked."""
+    before, is_through = size(), through(url, scenario)
+    return lambda: bool(size() > before) or is_through()
+
+
 async def stored(endpoint: str, directory: Path, scenario: Scenario) -> Scenario:
     upstream = await StandaloneUpstream.connect(endpoint, cluster_id=scenario.cluster_id)
     await Replay.prepare(scenario, upstream)

@@ -18,7 +18,7 @@ from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
 from tests.fakes.webhook import Answer, Webhook
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, through
 from tests.waiting import until_here
 
 pytestmark = pytest.mark.integration
@@ -126,7 +126,7 @@ async def test_a_webhook_gets_everything_whoever_fails(
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0, "a held drainer can be stopped"
         process, url = scene.start_sink(syncer)
-        until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+        until_here(through(url, scenario))
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     finally:

@@ -14,7 +14,7 @@ from pyiceberg.catalog import load_catalog
 
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on, stored, through
 from tests.waiting import until_here
 
 pytestmark = pytest.mark.integration
@@ -67,16 +67,12 @@ async def test_kills(
     def count() -> int:
         return sum(len(read(path)) for path in tables())
 
-    def all_are_there(url: str) -> bool:
-        return bool((status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
-
     for _ in range(3):
-        before = count()
         process, url = scene.start_sink(syncer)
-        until_here(lambda: count() > before or all_are_there(url))  # noqa: B023
+        until_here(on(count, url, scenario))
         killed(process, rng)
     process, url = scene.start_sink(syncer)
-    until_here(lambda: all_are_there(url))
+    until_here(through(url, scenario))
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0
     contents: dict[str, dict[str, tuple[Any, ...]]] = {}

@@ -16,7 +16,7 @@ import pytest
 from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on, status, stored, through
 from tests.waiting import until_here
 
 pytestmark = pytest.mark.integration
@@ -58,11 +58,6 @@ def size_of(directory: Path) -> int:
             return sum(path.stat().st_size for path in directory.glob("changes-*"))
 
 
-def grows(directory: Path) -> Callable[[], bool]:
-    before = size_of(directory)
-    return lambda: size_of(directory) > before
-
-
 async def recorded(endpoint: str, directory: Path) -> Scenario:
     return await stored(endpoint, directory, workloads.hot(TRANSACTIONS))
 
@@ -79,11 +74,11 @@ async def test_json_lines_are_whole_and_once_whatever_is_killed(
     rng = random.Random(7)
     scene.start_pump()
     for _ in range(3):
-        process, _ = scene.start_sink(syncer)
-        until_here(grows(out))
+        process, url = scene.start_sink(syncer)
+        until_here(on(lambda: size_of(out), url, scenario))
         killed(process, rng)
     process, url = scene.start_sink(syncer)
-    until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+    until_here(through(url, scenario))
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0
     found = documents(out)
@@ -153,7 +148,7 @@ async def test_an_exception_holds_a_drainer_and_a_hanging_sink_does_not_stop_its
     )  # /status answers meanwhile
     assert process.poll() is None
     hangs.unlink()
-    until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+    until_here(through(url, scenario))
     until_here(lambda: (tmp_path / "drainer" / "savepoint").exists())
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from pump.index.backends import AUTO, LEVELDB, SQLITE, Missing
 from pump.storage.data_dir import DataDir
 from pump.storage.opening import StorageLimits
 from pump.storage.storage import Storage
+from tests.missing import without
 from tests.pump.support import corpus
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
 from tests.waiting import PATIENCE_S
@@ -161,9 +161,7 @@ async def test_a_go_pump_s_directory_opens_with_leveldb_and_is_served_alike_afte
 
 @pytest.fixture
 def without_leveldb(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("plyvel", "plyvel_next"):
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "pump.index.leveldb_store", raising=False)
+    without(monkeypatch, "plyvel", "plyvel_next", forget=r"pump\.index\.leveldb_store")
 
 
 async def test_a_python_without_leveldb_builds_the_index_of_a_directory_anew(

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import importlib
-import sys
 
 import pyspark
 import pytest
 
 from drainer.spark.commands import stream
+from tests.missing import without
 from tidb_binlog.errors import ConfigError
 
 READER = "drainer.spark.source.stream_reader"
@@ -15,9 +15,8 @@ READER = "drainer.spark.source.stream_reader"
 def test_a_pyspark_without_admission_of_streams_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """What limits a batch came with 4.2; batch jobs, and the help of all commands, do without it."""
     importlib.import_module("pyspark.sql.datasource")  # of 4.3, which needs that module itself
-    for name in (READER, "drainer.spark.replay.stream_apply"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    forget = rf"({READER}|drainer\.spark\.replay\.stream_apply)$"
+    without(monkeypatch, "pyspark.sql.streaming.datasource", forget=forget)
     monkeypatch.setattr(pyspark, "__version__", "4.0.5")
     importlib.reload(stream)
     with pytest.raises(ConfigError) as caught:

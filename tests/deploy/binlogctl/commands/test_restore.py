@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import shutil
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.deploy.binlogctl.conftest import Ctl
 from tests.drainer.conftest import target as empty_target
 from tests.drainer.points.restore.image_world import make_image
 from tests.drainer.support.apply_life import differences, run
+from tests.missing import without
 from tests.spark.support.replay_world import our_archive
 from tidb_binlog.errors import FlagError
 
@@ -154,11 +154,6 @@ async def test_a_host_without_arrow_is_told_what_to_install(
     ctl: Ctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     (tmp_path / "d.toml").write_text(DESTINATION)
-    for name in [
-        *(name for name in sys.modules if re.match(r"drainer\.points\.(dump|image|restore)", name)),
-        "pyarrow",
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    without(monkeypatch, "pyarrow", forget=r"drainer\.points\.(dump|image|restore)")
     done = await ctl(*line.split(), "-drainer-config", str(tmp_path / "d.toml"))
     assert (done.code, "pip install 'tidb-binlog[arrow]'" in done.err) == (1, True), done.err

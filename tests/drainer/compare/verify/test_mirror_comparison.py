@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -40,6 +39,7 @@ from tests.drainer.points.load.load_bed import CLUSTER, COPY, SCHEMA, Bed, Memor
 from tests.drainer.points.restore.image_world import IMAGE, options, restore, world
 from tests.drainer.support import recorded
 from tests.fakes.tidb_sql import tidb_sql
+from tests.missing import without
 from tidb_binlog import ddl_job, tso
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import ConfigError, Rejected
@@ -233,7 +233,7 @@ async def test_a_warehouse_without_a_mirror(empty: Shop) -> None:
 
 async def test_a_package_that_is_missing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     form = shop.mirror.settings.db_type
-    monkeypatch.setitem(sys.modules, {"delta": "deltalake", "iceberg": "pyiceberg.catalog"}[form], None)
+    without(monkeypatch, {"delta": "deltalake", "iceberg": "pyiceberg.catalog"}[form])
     with pytest.raises(ConfigError, match="needs ") as raised:
         await shop.compared()
     assert raised.value.hint == f"pip install 'tidb-binlog[{form}]'"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from drainer.reading.archive.archive import Archive
 from tests.cases import case
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
+from tests.missing import without
 from tidb_binlog.errors import ConfigError, Corruption
 
 
@@ -93,8 +93,7 @@ def test_damage_is_told_as_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_names_its_extra(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("pandas", "polars", "duckdb"):
-        monkeypatch.setitem(sys.modules, name, None)
+    without(monkeypatch, "pandas", "polars", "duckdb")
     calls = {
         "pandas": archive.to_pandas,
         "polars": archive.to_polars,

@@ -20,7 +20,7 @@ from drainer.formats.obinlog.writer import commit_ts_of
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import Rows, verify
 from tests.fakes.kafka import Message, MockKafka
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored
+from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on, status, stored, through
 from tests.kafka_broker import KafkaBroker
 from tests.waiting import until_here
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
@@ -93,11 +93,6 @@ def starting(url: str) -> str:
         return ""
 
 
-def grows(kafka: MockKafka | KafkaBroker) -> Callable[[], bool]:
-    before = len(kafka.messages(TOPIC))
-    return lambda: len(kafka.messages(TOPIC)) > before
-
-
 async def test_kills_and_a_successor(
     etcd_clean: str, free_port: Callable[[], int], tmp_path: Path, brokers: MockKafka | KafkaBroker
 ) -> None:
@@ -112,13 +107,13 @@ async def test_kills_and_a_successor(
         until_here(lambda: "does not answer" in starting(url))
         kafka.come_up()
         for _ in range(2):
-            until_here(grows(kafka))
+            until_here(on(lambda: len(kafka.messages(TOPIC)), url, scenario))
             killed(process, rng)
             process, url = scene.start_drainer(kafka)
         successor, url = scene.start_drainer(kafka, "", "--standby")
         until_here(lambda: (status(url) or {}).get("State") == "standby")
         killed(process, rng)
-        until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+        until_here(through(url, scenario))
         document = status(url) or {}
         assert document["Kafka"]["topics"] == {TOPIC: 1}
         successor.send_signal(signal.SIGTERM)
@@ -152,7 +147,7 @@ async def test_a_go_drainers_savepoint_is_where_it_begins(
     try:
         scene.start_pump()
         process, url = scene.start_drainer(kafka, f'user = "me"\npassword-file = "{password}"\n')
-        until_here(lambda: (status(url) or {}).get("AppliedTS", 0) >= scenario.last_commit_ts)
+        until_here(through(url, scenario))
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
     finally:
