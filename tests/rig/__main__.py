@@ -12,6 +12,7 @@ from binlog_playground.check.verify import Report
 from binlog_playground.program import DIFFERENT, EQUAL, keep, supervise
 from tests.rig.begin import Begin
 from tests.rig.cluster import RigCluster
+from tests.rig.joining import Joining
 from tests.rig.options import RigOptions, parse
 from tests.rig.workload.limits import MARIADB, MISPLACED, MISPLACED_REASON
 from tidb_binlog.clock import SystemClock
@@ -35,7 +36,8 @@ def main() -> None:
 async def run(options: RigOptions, cluster: RigCluster) -> int:
     """One run on a cluster that is not started yet; 0 if all that was compared is equal."""
     with LiveView(quiet=options.json) as view:
-        work = Begin(options, cluster, view, SystemClock())
+        runs = Joining if options.load and options.chaos else Begin
+        work = runs(options, cluster, view, SystemClock())
         if options.load:
             report = await work.begin()
         else:

@@ -114,7 +114,7 @@ class Begin(RigRun):
         )
 
     async def _write_and_load(
-        self, writer: Writer, server: MariaDbServer, application: Application, ids: Iterator[int]
+        self, writer: ApplicationWriter, server: MariaDbServer, application: Application, ids: Iterator[int]
     ) -> None:
         """Sessions and DDL from before the load until some time after the Drainer has begun."""
         self._phase = "load beside random transactions and DDL"
@@ -155,11 +155,7 @@ class Begin(RigRun):
 
     async def _load(self, server: MariaDbServer, application: Application) -> None:
         """Until the load says that it is through; then the Drainer goes on from there."""
-        source = (
-            f'[syncer.from]\nhost = "{server.host}"\nport = {server.port}\nuser = "{server.user}"\n'
-            f'password = "{server.password}"\noutcome-table = "{application.outcome_table}"\n'
-        )
-        drainer = self.cluster.prepare_drainer(sections=source)
+        drainer = self.cluster.prepare_drainer(sections=self._source(server, application))
         arguments = ["load", "-drainer-config", str(self.cluster.config_of(drainer.name))]
         began_s = self._clock.monotonic_s()
         await self._kill(self.options.kills, arguments)
@@ -170,6 +166,13 @@ class Begin(RigRun):
             f" {self.statistics.transactions} transactions and {self.statistics.ddl} DDL"
         )
         await self.cluster.begin_drainer(drainer)
+
+    def _source(self, server: MariaDbServer, application: Application) -> str:
+        """What a Drainer's file says of the program's database."""
+        return (
+            f'[syncer.from]\nhost = "{server.host}"\nport = {server.port}\nuser = "{server.user}"\n'
+            f'password = "{server.password}"\noutcome-table = "{application.outcome_table}"\n'
+        )
 
     async def _kill(self, times: int, arguments: list[str]) -> None:
         """Kill -9 at random moments, unless it is through before."""

@@ -117,8 +117,8 @@ def _run(cluster: RigCluster, *statements: str) -> None:
 
 
 class Chaos:
-    """One fault after the other. `faults` has how often each comes, relative to the others. `waits`: what
-    writes downstream keeps apart what is refused."""
+    """One fault after the other. `faults` has how often each comes, relative to the others. `refuses`: rows,
+    too, which what writes downstream keeps apart. `moves`: of the downstream back in time, odd during one."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Chaos:
         random: Random,
         statistics: Statistics,
         *,
-        waits: bool = True,
+        refuses: bool = True,
     ) -> None:
         assert cluster.drainer is not None
         assert cluster.mariadb.process is not None
@@ -140,6 +140,7 @@ class Chaos:
         if cluster.subscriber is not None:
             self._nodes.append(cluster.subscriber)
         self._mariadb = cluster.mariadb.process
+        self.moves = 0
         self._faults: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (5, self._kill),
             (1, self._clock_jumps),
@@ -153,7 +154,7 @@ class Chaos:
             (1, self._pump_joins),
             (1, self._pump_leaves),
         ]
-        if waits:
+        if refuses:
             self._faults.append((3, self._rows_refused))
         if cluster.small_disk is not None:
             self._faults.append((1, self._disk_full))
@@ -311,9 +312,11 @@ class Chaos:
     async def _put_back(self) -> None:
         """The downstream fails over to a copy that is some seconds old."""
         self._count("put back")
+        self.moves += 1
         await self._while_down(self._cluster.mariadb.keep_copy)
         await asyncio.sleep(self._random.uniform(*OLD_S))
         await self._while_down(self._cluster.mariadb.put_back)
+        self.moves += 1
 
     async def _while_down(self, work: Callable[[], None]) -> None:
         self._mariadb.kill()  # asked to end: it is not started again meanwhile

@@ -74,10 +74,10 @@ class RigCluster(Cluster):
             disk.make()
             self.small_disk = disk
 
-    async def start_routed_drainer(self, routes: Routes) -> Node:
-        """Start the Drainer with routes, and with its relay log on the small disk."""
+    async def start_routed_drainer(self, routes: Routes, *, sections: str = "") -> Node:
+        """Start the Drainer with routes, and with its relay log on the small disk; `sections`: more."""
         relay = f'[syncer.relay]\nlog-dir = "{self.small_disk.directory}"\n' if self.small_disk else ""
-        node = self.prepare_drainer(sections=relay)
+        node = self.prepare_drainer(sections=sections + relay)
         self._drainer_text = self.config_of(node.name).read_text()
         self.write_routes(node.name, routes)
         return await self.begin_drainer(node)

@@ -34,7 +34,11 @@ def parse(argv: list[str]) -> RigOptions:
     add("--replay", type=Path, metavar="DIR", help="replay a recorded scenario instead of the demo")
     add("--kill", action="store_true", help="with --replay: kill the Drainer and a Pump on the way")
     add("--subscriber", action="store_true", help="a program subscribes too, and its tables are compared")
-    add("--load", action="store_true", help="begin with rows that exist: load them while they are written to")
+    add(
+        "--load",
+        action="store_true",
+        help="begin with rows that exist: load them beside the sessions; with --chaos a running Drainer does",
+    )
     add(
         "--kills",
         type=number(int, 0, 1000),
@@ -53,8 +57,10 @@ def parse(argv: list[str]) -> RigOptions:
         rig.error("--kill needs --replay DIR (for the demo it is --chaos)")
     if chosen.kills and not chosen.load:
         rig.error("--kills needs --load (for the demo it is --chaos)")
-    if chosen.load and (chosen.replay is not None or chosen.chaos or chosen.subscriber):
-        rig.error("--load is a run of its own: without --replay, --chaos and --subscriber")
+    if chosen.load and (chosen.replay is not None or chosen.subscriber):
+        rig.error("--load is a run of its own: without --replay and --subscriber")
+    if chosen.kills and chosen.chaos:
+        rig.error("--kills is for a load without --chaos, which kills, too")
     if chosen.spark and (chosen.replay is not None or chosen.load or chosen.subscriber):
         rig.error("--spark is a run of its own: without --replay, --load and --subscriber")
     return RigOptions(**vars(chosen))

@@ -215,7 +215,7 @@ class RigRun(Run):
         work.create_task(run_rare_endings(writer, workload, RARE_ENDINGS, end_s, clock))
         if options.chaos:
             chaos = Random(self._random.random())
-            faults = Chaos(self.cluster, writer, chaos, self.statistics, waits=not options.spark)
+            faults = Chaos(self.cluster, writer, chaos, self.statistics, refuses=not options.spark)
             work.create_task(faults.run(end_s, clock))
 
     async def _compare_mirror(self, expected: list[ExpectedTable]) -> None:

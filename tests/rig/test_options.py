@@ -16,13 +16,14 @@ def test_options() -> None:
     chosen = parse(["--seconds", "120", "--chaos", "--keep", "--rate", "0", "--sessions", "2"])
     assert chosen == RigOptions(seconds=120, chaos=True, keep=True, rate=0, sessions=2)
     assert parse(["--spark", "8MiB", "--chaos"]) == RigOptions(spark="8MiB", chaos=True)
+    assert parse(["--load", "--chaos"]) == RigOptions(load=True, chaos=True)
     assert parse(["--load", "--kills", "3"]) == RigOptions(load=True, kills=3)
 
 
 @pytest.mark.parametrize(
     "argv",
     [
-        *(["--kill"], ["--kills", "2"], ["--load", "--chaos"]),
+        *(["--kill"], ["--kills", "2"], ["--load", "--chaos", "--kills", "2"]),
         ["--spark", "0", "--load"],
         *(["--load", "--replay", "x"], ["--load", "--kills", "-1"]),
     ],

@@ -72,6 +72,17 @@ def test_chaos_verifies_and_json_is_all_that_is_printed(scratch: Path) -> None:
     assert result["first_row_s"] > 0
 
 
+def test_tables_join_beside_faults(scratch: Path) -> None:
+    faults = ("--seconds", "20", "--seed", "1", "--rate", "20", "--sessions", "4", "--chaos")
+    status, out, err = run(scratch, RIG, *faults, "--json", "--load")
+    assert status == 0, f"{out}\n{err}"
+    result = json.loads(out)
+    assert result["equal"] is True
+    assert result["faults"].pop("joined") >= 8, "each of those that were there before"
+    assert sum(result["faults"].values()) >= 1
+    assert result["rows_identical"] > 5000
+
+
 def test_a_stream_of_spark_takes_the_place_of_the_drainer(scratch: Path) -> None:
     """Its batches are small enough to be done without Spark; tests/spark/live has them in tasks."""
     faults = ("--seconds", "15", "--seed", "4", "--rate", "15", "--sessions", "4", "--chaos")
