@@ -327,7 +327,7 @@ class Pullers:
         with _reporting_failures(request.after_ts):
             until_ts = min(request.until_ts, self._storage.watermark)
             cuts, sizes = await self._storage.in_thread(
-                range_cuts, self._storage, request.after_ts, until_ts, request.pieces
+                range_cuts, self._storage, request.after_ts, until_ts, request.pieces, request.least_bytes
             )
         return pump_pb2.CutRangeResp(cuts=cuts, sizes=sizes).SerializeToString()
 

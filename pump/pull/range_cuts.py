@@ -23,11 +23,12 @@ _NEIGHBOURS: Final = (
 
 
 def cuts_of(
-    after_ts: Ts, until_ts: Ts, pieces: int, bytes_before: Callable[[Ts], int]
+    after_ts: Ts, until_ts: Ts, pieces: int, bytes_before: Callable[[Ts], int], least_bytes: int = 1
 ) -> tuple[list[int], list[int]]:
-    """Cut the range (after_ts, until_ts]."""
+    """Cut the range (after_ts, until_ts] into so many pieces at most, of about `least_bytes` at least."""
     at, end = bytes_before(after_ts), bytes_before(until_ts)
     begin, total, low = at, end - at, after_ts
+    pieces = min(pieces, total // max(least_bytes, 1))
     cuts: list[int] = []
     sizes: list[int] = []
     for number in range(1, min(pieces, PIECES_MAX)):
@@ -43,7 +44,9 @@ def cuts_of(
     return cuts, [*sizes, max(end - at, 0)]
 
 
-def range_cuts(storage: Storage, after_ts: Ts, until_ts: Ts, pieces: int) -> tuple[list[int], list[int]]:
+def range_cuts(
+    storage: Storage, after_ts: Ts, until_ts: Ts, pieces: int, least_bytes: int = 1
+) -> tuple[list[int], list[int]]:
     """Cut what a storage has. Raises `PositionPurged`, `IndexDamaged`; blocks."""
     after_ts = max(after_ts, 0)
     storage.history().check_kept(after_ts)
@@ -53,4 +56,4 @@ def range_cuts(storage: Storage, after_ts: Ts, until_ts: Ts, pieces: int) -> tup
         places = index.places_after(ts, _NEIGHBOURS)
         return min([starts.get(place.fid, 0) + place.offset for place in places], default=end)
 
-    return cuts_of(after_ts, max(until_ts, after_ts), pieces, bytes_before)
+    return cuts_of(after_ts, max(until_ts, after_ts), pieces, bytes_before, least_bytes)

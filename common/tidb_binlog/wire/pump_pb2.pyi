@@ -505,12 +505,15 @@ class CutRangeReq(_message.Message):
     AFTER_TS_FIELD_NUMBER: _builtins.int
     UNTIL_TS_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
+    LEAST_BYTES_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.int
     after_ts: _builtins.int
     """as of PullBatchesReq; OUT_OF_RANGE where it was purged"""
     until_ts: _builtins.int
     pieces: _builtins.int
     """into so many at most"""
+    least_bytes: _builtins.int
+    """and into none with fewer bytes, about: each cut costs a search. 0: any"""
     def __init__(
         self,
         *,
@@ -518,10 +521,11 @@ class CutRangeReq(_message.Message):
         after_ts: _builtins.int = ...,
         until_ts: _builtins.int = ...,
         pieces: _builtins.int = ...,
+        least_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "pieces", b"pieces", "until_ts", b"until_ts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ts", b"after_ts", "cluster_id", b"cluster_id", "least_bytes", b"least_bytes", "pieces", b"pieces", "until_ts", b"until_ts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,6 +22,8 @@ from tidb_binlog.wire import pump_pb2
 
 TASK_BYTES: Final = 16 << 20
 _PIECES: Final = 256
+_PIECES_A_PART: Final = 32
+"""Of one Pump at most: finer ones would only cost it searches, of which a small batch needs none."""
 _TIMEOUT_S: Final = 10.0
 _CUT_RANGE: Final = "/binlog.PumpBatch/CutRange"
 _UNKNOWN_S: Final = 60
@@ -76,7 +78,11 @@ async def _pieces(
     pumps: PumpSet, address: str, after_ts: Ts, until_ts: Ts, bytes_max: int
 ) -> Sequence[Piece]:
     request = pump_pb2.CutRangeReq(
-        cluster_id=pumps.cluster_id, after_ts=after_ts, until_ts=until_ts, pieces=_PIECES
+        cluster_id=pumps.cluster_id,
+        after_ts=after_ts,
+        until_ts=until_ts,
+        pieces=_PIECES,
+        least_bytes=bytes_max // _PIECES_A_PART,
     )
     client = rpc.Client(address, tls=pumps.tls)
     try:

@@ -44,6 +44,21 @@ def test_pieces_are_inside_the_range_and_none_is_larger_than_its_share_and_a_rec
     assert max(sizes) <= total / max(pieces, 1) + 2 * largest
 
 
+def test_a_small_range_is_not_searched_for_pieces_that_nobody_reads_alone() -> None:
+    asked = []
+
+    def bytes_before(ts: int) -> int:
+        asked.append(ts)
+        return min(ts // 10, 2500)
+
+    cuts, sizes = cuts_of(0, 30_000, 256, bytes_before, 1000)
+    assert (len(cuts), sum(sizes)) == (1, 2500)
+    assert min(sizes) >= 1000
+    asked.clear()
+    assert cuts_of(0, 30_000, 256, bytes_before, 4000) == ([], [2500])
+    assert len(asked) == 2
+
+
 def test_a_log_whose_places_do_not_rise_gives_ascending_cuts_and_no_negative_size() -> None:
     places = [0, 900, 100, 800, 200, 700, 300, 1000, 1000]
     cuts, sizes = cuts_of(0, 8, 4, lambda ts: places[ts])
@@ -78,6 +93,10 @@ async def test_the_call_cuts_up_to_the_watermark_and_refuses_what_was_purged(tmp
         reply = pump_pb2.CutRangeResp.FromString(await one.pullers.cut_range(request.SerializeToString()))
         assert len(reply.cuts) == 1
         assert abs(reply.cuts[0] - 145) <= 10
+        request.least_bytes = 1 << 20
+        reply = pump_pb2.CutRangeResp.FromString(await one.pullers.cut_range(request.SerializeToString()))
+        assert not reply.cuts
+        request.least_bytes = 0
         assert sum(reply.sizes) == pytest.approx(one.storage.value_log.size / 2, rel=0.1)
         one.storage.purged_to(100)
         with pytest.raises(rpc.RpcStatus, match="below the gc timestamp 100") as caught:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.stream.pull.range_cuts import Part, Piece, shared_out, unknown
-from tidb_binlog import tso
+from drainer.stream.pull.range_cuts import Part, Piece, parts, shared_out, unknown
+from drainer.stream.pull.range_reader import PumpSet
+from tidb_binlog import rpc, tso
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import NodeEntry
+from tidb_binlog.wire import pump_pb2
 
 AFTER, UNTIL = 1000, 1060
 PUMP = st.lists(st.tuples(st.integers(1, 59), st.integers(0, 30)), max_size=8).map(
@@ -48,3 +53,17 @@ def test_a_pump_that_cannot_say_what_it_has_is_cut_by_time() -> None:
     assert unknown(after, tso.compose(180_000), 7) == [
         Piece(tso.compose(60_000 * number), 7) for number in (1, 2, 3)
     ]
+
+
+async def test_a_pump_is_not_asked_for_pieces_much_smaller_than_a_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a batch of a few rows it would search its index for half a second."""
+
+    async def unary(self: rpc.Client, method: str, request: bytes, timeout_s: float) -> bytes:
+        assert pump_pb2.CutRangeReq.FromString(request).least_bytes == 1 << 15
+        return pump_pb2.CutRangeResp(sizes=[7]).SerializeToString()
+
+    monkeypatch.setattr(rpc.Client, "unary", unary)
+    pumps = PumpSet(1, {"p1": NodeEntry(NodeStatus("p1", "127.0.0.1:1", "online"), 1, True)}, None)
+    assert await parts(pumps, AFTER, UNTIL, 1 << 20) == [Part(AFTER, UNTIL, 7)]
