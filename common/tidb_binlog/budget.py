@@ -9,6 +9,7 @@ Holds  a share has no more tickets than its limit allows. Tickets are granted in
        that waits for the same share, but one that is held up by its own share holds up no other. What is
        larger than a share could ever have passes alone, one at a time, on top of everything; of those that
        wait for that, another address comes first
+       Where `times_free` bounds addresses, one that takes what it gets leaves a part of what was free
 Why    a limit alone lets the first peer that reaches it stop all others: a peer's own share ends before the
        whole does. And what was counted when it was there already had been read by all at once
 """
@@ -22,12 +23,14 @@ UNLIMITED: Final = 1 << 62
 
 
 class Share:
-    """What its holders have together. `has_waiter`: a ticket waits for just this one."""
+    """What its holders have together. `has_waiter`: a ticket waits for just this one. `times_free`: it
+    may have so many times what is free of the share above, within its limit; 0: its limit is all that counts."""
 
-    __slots__ = ("_left", "_raised", "above", "has_waiter", "held", "limit")
+    __slots__ = ("_left", "_raised", "above", "has_waiter", "held", "limit", "times_free")
 
-    def __init__(self, limit: int, above: Share | None = None) -> None:
+    def __init__(self, limit: int, above: Share | None = None, times_free: int = 0) -> None:
         self.limit = limit
+        self.times_free = times_free
         self.above = above
         self.held = 0
         self.has_waiter = False
@@ -54,7 +57,14 @@ class Share:
         while share is not None:
             if share.held + size > share.limit + share._raised:
                 return share
-            share = share.above
+            above = share.above
+            if (
+                share.times_free
+                and above
+                and share.held + size > share.times_free * (above.limit - above.held)
+            ):
+                return share
+            share = above
         return None
 
     def full_for_ticket(self, size: int) -> Share | None:
@@ -137,10 +147,18 @@ class Ticket:
 
 
 class BudgetPart:
-    """The whole of one part, its addresses and connections."""
+    """The whole of one part, its addresses and connections. `times_free` (of an address, see `Share`) is for
+    parts that give no tickets."""
 
-    def __init__(self, limit: int, address_limit: int = UNLIMITED, connection_limit: int = UNLIMITED) -> None:
+    def __init__(
+        self,
+        limit: int,
+        address_limit: int = UNLIMITED,
+        connection_limit: int = UNLIMITED,
+        times_free: int = 0,
+    ) -> None:
         self.whole = Share(limit)
+        self._times_free = times_free
         self._address_limit = address_limit
         self._connection_limit = connection_limit
         self._addresses: dict[str, tuple[Share, int]] = {}  # and how many connections it has
@@ -188,9 +206,12 @@ class BudgetPart:
         """The share of a new connection; an address of "" is bounded by the whole alone."""
         above = self.whole
         if address:
-            above, count = self._addresses.get(address, (Share(self._address_limit, self.whole), 0))
+            above, count = self._addresses.get(address) or (self._of_address(), 0)
             self._addresses[address] = above, count + 1
         return Share(self._connection_limit, above)
+
+    def _of_address(self) -> Share:
+        return Share(self._address_limit, self.whole, self._times_free)
 
     def leave(self, share: Share, address: str) -> None:
         """The connection is gone; whatever it holds still is given back by its holders."""

@@ -232,6 +232,18 @@ def test_one_address_leaves_something_to_the_others() -> None:
     assert other.ask(CONNECTION, []).granted
 
 
+def test_each_of_several_addresses_leaves_something_of_what_was_free() -> None:
+    whole = 10_000
+    calls = BudgetPart(whole, whole * 3 // 4, times_free=3)
+    for number in range(6):
+        share, free = calls.join(str(number)), whole - calls.held
+        while share.has_room:
+            share.add(1)
+        assert share.held == pytest.approx(free * 3 / 4, abs=1)
+    assert calls.join("one more").has_room
+    assert calls.join("").has_room, "this host's own"
+
+
 def test_a_large_one_is_not_passed_for_ever() -> None:
     """Small ones come again and again; the large one waits for the whole, so they wait for it too."""
     one = BudgetPart(100, 100, 100)

@@ -29,7 +29,7 @@ from tests.rig.workload.application_writer import ApplicationWriter
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
 
-RATES: Final = (0, 100, 1000)
+RATES: Final = (0, 300, 1000)
 """Rows a second of a load; 0: as fast as it goes."""
 PAUSE_S: Final = (0.0, 2.0)
 WATCH_S: Final = 0.05

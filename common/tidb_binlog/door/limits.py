@@ -40,7 +40,8 @@ class Limits:
     table_notes: ClassVar[Mapping[str, str]] = {
         "door": "What peers may cost. The defaults do for nearly all; each key says what happens when its "
         "limit is reached. Of requests, send-queue and calls one address (of IPv6 one /64) may "
-        "have three quarters, so that some is left for others. What peers can make a node hold is "
+        "have three quarters, so that some is left for others; of calls, each of several addresses "
+        "may have at most three times what is still free. What peers can make a node hold is "
         "the sum of requests, send-queue, calls x 8 KiB and connections x 64 KiB (TLS: 256 KiB). "
         "A pump adds storage.write-queue, index-queue, recent-commits x 3, 256 MiB for open prewrites "
         "(it takes 262,144), the index's buffer x 2, pull-streams x 2 MiB, and three times the largest "
@@ -346,7 +347,9 @@ class Budget:
 
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
-        self.requests, self.replies, self.calls = (BudgetPart(*figures) for figures in _figures(limits))
+        requests, replies, calls = _figures(limits)
+        self.requests, self.replies = BudgetPart(*requests), BudgetPart(*replies)
+        self.calls = BudgetPart(*calls, times_free=_ADDRESS_QUARTERS)
         self.holders: set[Holder] = set()
 
     def change(self, limits: Limits) -> None:
