@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         NoSuchTable,
         OutOfOrder,
         ReadingError,
+        SnapshotLost,
         StreamEnded,
         UpstreamWentBack,
     )
@@ -115,6 +116,7 @@ __all__ = [
     "Sink",
     "SinkContext",
     "SinkEnded",
+    "SnapshotLost",
     "Spilled",
     "StreamEnded",
     "Subscription",
@@ -157,6 +159,7 @@ _MODULES = {
         "NoSuchTable",
         "OutOfOrder",
         "ReadingError",
+        "SnapshotLost",
         "StreamEnded",
         "UpstreamWentBack",
     ),

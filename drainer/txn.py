@@ -83,7 +83,8 @@ class Transaction:
     """Rows of one upstream transaction. `tables` may be empty when everything was filtered.
 
     A large transaction comes in pieces, in order: `last` is False on all but the last one. `payload` is what
-    the pump sent, where a whole transaction was made of it.
+    the pump sent, where a whole transaction was made of it. `snapshot`: rows that stood in the upstream at
+    `commit_ts`, and the position after them (`drainer.points.rows`).
     """
 
     start_ts: Ts
@@ -92,6 +93,7 @@ class Transaction:
     size_bytes: int
     last: bool = True
     payload: bytes = b""
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,7 @@
     with BinlogCluster() as cluster:
         main(cluster.endpoint)
 
-Drives  `memory_pull`, `memory_reader`, and the doubles of `pumpclient.testing`
+Drives  `memory_pull`, `memory_reader`, `memory_snapshot`, and the doubles of `pumpclient.testing`
 Holds   `endpoint` stands for this cluster in `pumpclient.open_publisher` and `drainer.subscribe`, with
         asyncio and without, on any thread; time is the host's
 Stops   at the end of the `with`; streams and publishers are their programs' to close
@@ -21,15 +21,22 @@ from typing import Any, Final, Self
 
 import drainer
 import pumpclient
+from binlog_testing import memory_snapshot
 from binlog_testing.memory_pull import MemoryPull
 from binlog_testing.memory_reader import MemoryReader, MemoryReaders
+from drainer.config.database_options import UpstreamOptions
+from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.reading.subscribe import ways
 from drainer.reading.subscribe.stream_start import Ask
 from drainer.stream.pull.pump_source import PullClient
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.schema.upstream_schema import read_schema
 from pumpclient.publish import publisher
 from pumpclient.testing import MemoryCluster, MemoryRegistry, RealTime
 from pumpclient.testing.memory_pump import MemoryPump
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import replace
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.choice import Kind
 from tidb_binlog.upstream.upstream_time import UpstreamTime
@@ -46,6 +53,7 @@ class BinlogCluster:
         self.endpoint = f"memory:{next(_numbers)}"
         self._memory = MemoryCluster(pumps, time=RealTime())
         self._readers = MemoryReaders()
+        self._whole = f"{self.endpoint}:whole"  # for all that was ever committed, purged or not
 
     @property
     def pumps(self) -> dict[str, MemoryPump]:
@@ -58,14 +66,17 @@ class BinlogCluster:
         return self._memory.add_pump(pump_id)
 
     def __enter__(self) -> Self:
-        ways.IN_MEMORY[self.endpoint] = _MemoryWay(self._memory, self._readers)
+        way = _MemoryWay(self._memory, self._readers, lambda ts: self._state(self._whole, ts))
+        ways.IN_MEMORY[self.endpoint] = way
+        ways.IN_MEMORY[self._whole] = _MemoryWay(self._memory, self._readers, way.state, keeps=True)
         publisher.IN_MEMORY[self.endpoint] = self._memory.publisher
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del ways.IN_MEMORY[self.endpoint], publisher.IN_MEMORY[self.endpoint]
+        del ways.IN_MEMORY[self.endpoint], ways.IN_MEMORY[self._whole]
+        del publisher.IN_MEMORY[self.endpoint]
 
     # -- what a program calls, for the test -----------------------------------------------------------
 
@@ -89,20 +100,16 @@ class BinlogCluster:
 
     def changes(self, *tables: str) -> list[drainer.Transaction | drainer.Ddl]:
         """Everything that was committed so far, in order; of tables by name or pattern, or of all."""
-        options: dict[str, Any] = {"tables": tables, "missing_ok": True}
-        with self.subscribe_sync(start="oldest", stop="now", **options) as stream:
-            changes = []
-            for change in stream:
-                if isinstance(change, drainer.Transaction):
-                    change.rows = list(change.rows)  # those of a large one are read now or never
-                changes.append(change)
-        return changes
+        return _changes(self.endpoint, tables, "now")
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows that a table has now, in the order of their last insert or update. Raises `KeyError` where
         there is no such table."""
+        return self._state(self.endpoint, "now")[table]
+
+    def _state(self, endpoint: str, stop: int | str) -> dict[str, list[dict[str, Any]]]:
         state: dict[str, dict[object, dict[str, Any]]] = {}
-        for change in self.changes():
+        for change in _changes(endpoint, (), stop):
             if isinstance(change, drainer.Ddl):
                 for gone in change.effect.emptied:
                     state.pop(str(gone), None)
@@ -117,7 +124,7 @@ class BinlogCluster:
                     kept.pop(_identity(row.table, row.before), None)
                 if row.after is not None:
                     kept[_identity(row.table, row.after)] = row.after
-        return list(state[table].values())
+        return {table: list(rows.values()) for table, rows in state.items()}
 
     # -- readers with a name --------------------------------------------------------------------------
 
@@ -144,17 +151,40 @@ class BinlogCluster:
             pump.purged_ts = ts
 
 
+def _changes(
+    endpoint: str, tables: Iterable[str], stop: int | str
+) -> list[drainer.Transaction | drainer.Ddl]:
+    with drainer.subscribe_sync(
+        endpoint, tables=tables, start="oldest", stop=stop, missing_ok=True
+    ) as stream:
+        changes = []
+        for change in stream:
+            if isinstance(change, drainer.Transaction):
+                change.rows = list(change.rows)  # those of a large one are read now or never
+            changes.append(change)
+    return changes
+
+
 def _identity(table: drainer.Table, row: dict[str, Any]) -> object:
     names = table.key or tuple(row)
     return tuple(repr(row[name]) for name in names)
 
 
 class _MemoryWay:
-    """The `Way` of a stream."""
+    """The `Way` of a stream. `state`: rows of all tables at a timestamp; `keeps`: nothing is purged on it."""
 
-    def __init__(self, memory: MemoryCluster, readers: MemoryReaders) -> None:
+    def __init__(
+        self,
+        memory: MemoryCluster,
+        readers: MemoryReaders,
+        state: Callable[[Ts], memory_snapshot.Rows],
+        *,
+        keeps: bool = False,
+    ) -> None:
         self._memory = memory
         self._readers = readers
+        self.state = state
+        self._keeps = keeps
 
     async def upstream(self, kind: Kind) -> Upstream:
         return self._memory.upstream
@@ -171,14 +201,31 @@ class _MemoryWay:
     ) -> MemoryReader:
         return self._readers.open(name)
 
+    async def snapshot(
+        self,
+        settings: UpstreamOptions,
+        upstream: Upstream,
+        rules: Rules,
+        position: SnapshotPosition,
+        *,
+        hold_name: str,
+        directory: str | None,
+    ) -> tuple[memory_snapshot.MemorySnapshot, SchemaTracker]:
+        at = replace(position, ts=position.ts or await upstream.oracle.timestamp())
+        rows = await asyncio.to_thread(self.state, at.ts)
+        tracker = await read_schema(upstream.history, at.ts, 0)
+        return memory_snapshot.MemorySnapshot(rows, tracker, rules, at), tracker
+
     def asks(self) -> Ask:
         async def ask(address: str) -> int:
             pump = self._memory.pumps.get(address)
             if pump is None:
                 raise Unavailable(f"{address} does not answer")
-            return pump.purged_ts
+            return 0 if self._keeps else pump.purged_ts
 
         return ask
 
     def client(self, address: str) -> PullClient:
-        return MemoryPull(address, lambda: self._memory.pumps.get(address), self._memory.upstream)
+        return MemoryPull(
+            address, lambda: self._memory.pumps.get(address), self._memory.upstream, keeps=self._keeps
+        )

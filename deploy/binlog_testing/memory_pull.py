@@ -36,9 +36,17 @@ ASK_S: Final = 0.02
 
 
 class MemoryPull:
-    """A `PullClient`. `pump` finds the pump; without one there is no answer."""
+    """A `PullClient`. `pump` finds the pump; without one there is no answer. `keeps`: nothing is purged."""
 
-    def __init__(self, address: str, pump: Callable[[], MemoryPump | None], upstream: MemoryUpstream) -> None:
+    def __init__(
+        self,
+        address: str,
+        pump: Callable[[], MemoryPump | None],
+        upstream: MemoryUpstream,
+        *,
+        keeps: bool = False,
+    ) -> None:
+        self._keeps = keeps
         self._address = address
         self._pump = pump
         self._upstream = upstream
@@ -55,7 +63,7 @@ class MemoryPull:
         """`PullBatches`. Raises `RpcStatus`, `Unavailable`."""
         opening = pump_pb2.PullBatchesReq.FromString(await anext(requests))
         pump = self._reached()
-        if opening.after_ts < pump.purged_ts:
+        if opening.after_ts < pump.purged_ts and not self._keeps:
             raise rpc.RpcStatus(OUT_OF_RANGE, f"binlogs up to {pump.purged_ts} are purged")
         session = PullSession(opening.after_ts, opening.until_ts or TS_MAX)
         session.request(opening.credit_bytes, opening.wait_watermark, opening.given_ts)

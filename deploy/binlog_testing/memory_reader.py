@@ -13,6 +13,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
+from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.reading.subscribe.named_reader import NameTaken
 from drainer.reading.subscribe.reader_position import NotGiven, ReaderPosition
 from tidb_binlog.errors import BinlogError
@@ -24,6 +25,7 @@ class MemoryReaders:
 
     def __init__(self) -> None:
         self.stored: dict[str, Ts] = {}
+        self.snapshots: dict[str, str] = {}
         self._open: set[str] = set()
         self._moved = threading.Condition()
 
@@ -38,10 +40,11 @@ class MemoryReaders:
             self._open.add(name)
         return MemoryReader(name, self)
 
-    def store(self, name: str, ts: Ts) -> None:
+    def store(self, name: str, position: ReaderPosition) -> None:
         """A reader has done everything up to here."""
         with self._moved:
-            self.stored[name] = max(self.stored.get(name, 0), ts)
+            self.stored[name] = max(self.stored.get(name, 0), position.position)
+            self.snapshots[name] = position.snapshot
             self._moved.notify_all()
 
     def leave(self, name: str) -> None:
@@ -75,8 +78,14 @@ class MemoryReader:
     def stored_ts(self) -> Ts:
         return self._readers.stored.get(self._name, 0)
 
-    def begin(self, ts: Ts, notify: Callable[[], Awaitable[None]]) -> None:
-        self._position = ReaderPosition(ts)
+    @property
+    def stored_snapshot(self) -> str:
+        return self._readers.snapshots.get(self._name, "")
+
+    def begin(
+        self, ts: Ts, notify: Callable[[], Awaitable[None]], snapshot: SnapshotPosition | None = None
+    ) -> None:
+        self._position = ReaderPosition(ts, snapshot)
 
     @property
     def _begun(self) -> ReaderPosition:
@@ -84,16 +93,16 @@ class MemoryReader:
             raise NotGiven("nothing was given yet", hint="read the stream first")
         return self._position
 
-    def given(self, ts: Ts) -> None:
-        self._begun.given(ts)
+    def given(self, ts: Ts, snapshot: SnapshotPosition | None = None) -> None:
+        self._begun.given(ts, snapshot)
 
     def passed(self, ts: Ts) -> None:
         self._begun.passed(ts)
-        self._readers.store(self._name, self._begun.position)
+        self._readers.store(self._name, self._begun)
 
-    def done(self, ts: Ts) -> None:
-        self._begun.done(ts)
-        self._readers.store(self._name, self._begun.position)
+    def done(self, ts: Ts, snapshot: str = "") -> None:
+        self._begun.done(ts, snapshot)
+        self._readers.store(self._name, self._begun)
 
     async def run(self) -> None:
         await asyncio.Event().wait()

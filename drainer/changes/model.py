@@ -139,13 +139,16 @@ class Row(Generic[R]):
 class Transaction(Generic[R]):
     """Rows of one upstream transaction, in execution order; none where all were filtered.
 
-    `large`: the rows are read piece by piece while they are iterated, once.
+    `large`: the rows are read piece by piece while they are iterated, once. `snapshot`: "" but for rows that
+    stood in the upstream at `commit_ts`, which come before the stream; then the position after them, to go on
+    from with `start`.
     """
 
     commit_ts: Ts
     start_ts: Ts
     rows: Iterable[Row[R]]
     large: bool = False
+    snapshot: str = ""
 
     @property
     def time(self) -> datetime:

@@ -145,7 +145,7 @@ class RowReader:
             rows = self.rows(tables[0])
         else:
             rows = [row for events in tables for row in self.rows(events)]
-        return Transaction(transaction.commit_ts, transaction.start_ts, rows)
+        return Transaction(transaction.commit_ts, transaction.start_ts, rows, snapshot=transaction.snapshot)
 
     def ddl(self, ddl: txn.Ddl) -> Ddl:
         """A schema change; tables bear the names that they have downstream. Views and sequences are none, nor

@@ -5,6 +5,7 @@
         ├── BinlogsLost         pumps do not hold what comes next any more; `lowest`: where a stream can begin
         ├── OutOfOrder          a pump broke the order that it had promised: nothing after it can be trusted
         ├── UpstreamWentBack    the cluster is at an earlier time than the position: restored, or another one
+        ├── SnapshotLost        the rest of a snapshot cannot be read at its timestamp any more: begin anew
         ├── NoSuchTable         a pattern of `tables` fits nothing that exists
         └── StreamEnded         rows or items were asked for when the stream had moved on, or was closed
 
@@ -43,6 +44,11 @@ class OutOfOrder(ReadingError):
 
 class UpstreamWentBack(ReadingError):
     """The position lies in the future of the upstream."""
+
+
+class SnapshotLost(ReadingError):
+    """The upstream does not show the snapshot's timestamp any more. What was given of it is to be forgotten,
+    and another snapshot begun, with `start=0`."""
 
 
 class NoSuchTable(ReadingError):

@@ -11,33 +11,24 @@ Tests   tests/drainer/points/dump/test_dump.py
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Iterator, Sequence
 
 from drainer.mysql.chunks.chunk import Chunk
-from drainer.mysql.chunks.cut_key import key_to_copy
-from drainer.mysql.chunks.splitter import Splitter
 from drainer.mysql.chunks.table_size import TableSize
-from drainer.mysql.chunks.value_rows import ValueSelect
 from drainer.mysql.connection import Connection
-from drainer.mysql.errors import SessionError, StatementRefused, safe_text
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.mysql.rows.column_match import DownstreamTable
 from drainer.points.dump.dump_directory import DumpDirectory
 from drainer.points.image.manifest import directory_of
 from drainer.points.image.parquet_writer import Part, TableWriter
 from drainer.points.load.contents import Source
-from drainer.points.load.copying import CUT_AT_ONCE
 from drainer.points.load.counters import Counters
-from drainer.points.load.table_copy import AGAIN, ALTERED, NotAsPublished, rows_wanted
-from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
-from drainer.points.worker_pool import Ended, Pace, WorkerPool
+from drainer.points.rows.table_rows import TableRows, tried
+from drainer.points.snapshot.sessions import UpstreamSnapshot
+from drainer.points.worker_pool import Pace, WorkerPool
 from drainer.reading.archive.decode.definitions import archived
 from drainer.reading.archive.decode.images import ImagePlan
-from drainer.txn import INSERT
-from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
-from tidb_binlog.errors import Corruption, Rejected, Unavailable
+from tidb_binlog.errors import Corruption
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec import RowError
 from tidb_binlog.tso import Ts
@@ -45,61 +36,46 @@ from tidb_binlog.tso import Ts
 
 @dataclass(frozen=True, slots=True)
 class TableDump:
-    """`size`: as the upstream estimates it."""
+    """A table and the files that its rows go to."""
 
-    source: Source
-    splitter: Splitter
-    select: ValueSelect
+    table: TableRows
     plan: ImagePlan
     writer: TableWriter
-    size: TableSize
 
     @classmethod
     def of(cls, source: Source, here: DownstreamTable, size: TableSize, directory: str) -> TableDump:
         """Raises `DownstreamError` for a table that is not as its definition says."""
-        info = source.version.info
-        hidden = here.dialect is Dialect.TIDB and not (info.pk_is_handle or info.is_common_handle)
-        key = key_to_copy(here, hidden_rowid=hidden)
-        version = archived(source.version)
-        return cls(
-            source,
-            Splitter(here, key, rows_wanted(size)),
-            ValueSelect.of(info, here, key),
-            ImagePlan(info),
-            TableWriter(directory, version),
-            size,
-        )
+        plan = ImagePlan(source.version.info)
+        writer = TableWriter(directory, archived(source.version))
+        return cls(TableRows.of(source, here, size), plan, writer)
 
-    def cut(self, snapshot: UpstreamSnapshot, last: Chunk | None, count: int) -> Sequence[Chunk]:
-        """The next chunks. Raises `SessionError`, `SnapshotLost`."""
-        with snapshot.session() as session:
-            return list(itertools.islice(self.splitter.chunks(session, last), count))
+    @property
+    def source(self) -> Source:
+        return self.table.source
+
+    @property
+    def size(self) -> TableSize:
+        return self.table.size
 
     def write(self, session: Connection, chunk: Chunk, ts: Ts, pace: Pace) -> Part:
         """Raises `SessionError`, `Unavailable`, `Corruption`, and what `pace` raises."""
         with self.writer.part(chunk.number) as part:
-            for rows in self.select.read(session, chunk):
-                images = list(self._images(rows, ts))
+            for rows in self.table.rows(session, chunk, ts):
+                images = self._images(rows)
                 part.add(images)
                 pace(len(images), sum(map(len, images)))
         written = self.writer.has(chunk.number)
         assert written is not None
         return written
 
-    def _images(self, rows: list[bytes], ts: Ts) -> Iterator[bytes]:
-        edit, plan = self.source.edit, self.plan
+    def _images(self, rows: list[bytes]) -> list[bytes]:
         try:
-            for row in rows:
-                event = (INSERT, row) if edit is None else edit.event(INSERT, row, ts)
-                if event is not None:
-                    yield plan.insert(event[1])
+            return [self.plan.insert(row) for row in rows]
         except RowError as error:
             raise Corruption(f"a row of {self.source.label}: {error.message}") from None
 
 
-TRIES_MAX: Final = 8
 Job = tuple[TableDump, Chunk]
-T = TypeVar("T")
 
 
 class Writing:
@@ -146,7 +122,7 @@ class Writing:
         for last in self._place.chunks(name):
             yield last
         while last is None or not last.is_last:
-            chunks = self._tried(table, table.cut, self._snapshot, last, CUT_AT_ONCE)
+            chunks = tried(table.source.label, self.stop.wait, table.table.cut, self._snapshot, last)
             self._place.add(name, chunks)
             yield from chunks
             last = chunks[-1]
@@ -156,31 +132,9 @@ class Writing:
     def _write(self, job: Job) -> None:
         table, chunk = job
         self._counters.at(table.source.label)
-        part = self._tried(table, self._written, table, chunk)
+        part = tried(table.source.label, self.stop.wait, self._written, table, chunk)
         self._counters.copied(table.source.label, part.rows, part.bytes, compared=False)
 
     def _written(self, table: TableDump, chunk: Chunk) -> Part:
         with self._snapshot.session() as session:
             return table.write(session, chunk, self._snapshot.ts, self._pace)
-
-    def _tried(self, table: TableDump, work: Callable[..., T], *arguments: object) -> T:
-        """What passes is tried again; anything else comes in an operator's words."""
-        backoff, tries = Backoff(0.05, 5.0), 0
-        while True:
-            try:
-                return work(*arguments)
-            except (SnapshotLost, SnapshotTooOld):
-                raise
-            except StatementRefused as error:
-                what = f"upstream table {table.source.label}: {safe_text(error)}"
-                if error.number in ALTERED:
-                    raise NotAsPublished(f"{what}: it was altered after T", hint=AGAIN) from None
-                raise Rejected(
-                    what, hint=f"check the rights of the user in [syncer.from], then {AGAIN}"
-                ) from None
-            except SessionError as error:
-                tries += 1
-                if tries >= TRIES_MAX:
-                    raise Unavailable(f"upstream: {safe_text(error)}", hint=AGAIN) from None
-            if self.stop.wait(backoff.next_s()):
-                raise Ended

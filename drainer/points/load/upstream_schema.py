@@ -95,11 +95,17 @@ async def published_at(
 
 @asynccontextmanager
 async def snapshot_with_schema(
-    settings: UpstreamOptions, upstream: Upstream, sessions: int, *, at_ts: Ts, hold_name: str
+    settings: UpstreamOptions,
+    upstream: Upstream,
+    sessions: int,
+    *,
+    at_ts: Ts,
+    hold_name: str,
+    keep: bool = False,
 ) -> AsyncIterator[tuple[UpstreamSnapshot, SchemaTracker]]:
     """The upstream's tables at one timestamp, and their schema then. `at_ts`: at that one again; 0: now. It
-    stays held for who comes back where the block ends with an error. Raises as `open_upstream_snapshot`, and
-    `SnapshotLost`."""
+    stays held for who comes back where the block ends with an error, or where `keep` says so. Raises as
+    `open_upstream_snapshot`, and `SnapshotLost`."""
     history, of_tidb = upstream.history, not settings.from_outcome_table
     version = 0 if of_tidb else await newest_version(history)
     snapshot = await open_upstream_snapshot(settings, upstream, sessions, at_ts=at_ts, hold_name=hold_name)
@@ -113,7 +119,7 @@ async def snapshot_with_schema(
         yield snapshot, tracker
         is_done = True
     finally:
-        await snapshot.close(keep=not is_done)
+        await snapshot.close(keep=keep or not is_done)
 
 
 Name = tuple[str, str]

@@ -1,6 +1,7 @@
 """Live stream: what the pumps of a cluster have, in order, as encoded transactions and DDL.
 
 Drives  the collector (pull, merge), the translator (schema, rules), and the reader's presence in the registry
+        before them the rows of a snapshot, which stood in the upstream at the position that follows them
 Out     `next`: a `drainer.txn` transaction of which something is left after filters, a DDL that takes effect,
         or a `Large` one; None at the end
 Holds   each commit_ts once, ascending; none missing that the rules let through. What ends the stream is said
@@ -17,6 +18,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Protocol
 
+from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.reading.errors import BinlogsLost, OutOfOrder, StreamEnded, UpstreamWentBack
 from drainer.stream.pull.collector import ASK_S, Collector, Merged, MergedBatch, PumpListing
 from drainer.stream.pull.merger import OrderBroken
@@ -58,19 +60,27 @@ class Presence(Protocol):
         """Why the program is to end, once `run` has raised it, or `store`."""
         ...
 
-    def begin(self, ts: Ts, notify: Callable[[], Awaitable[None]]) -> None:
-        """The stream begins after `ts`. `notify` returns when it waits for every pump of the registry."""
+    @property
+    def stored_snapshot(self) -> str:
+        """How far an earlier life came in a snapshot, until the stream begins; "" if in none."""
         ...
 
-    def given(self, ts: Ts) -> None:
-        """The item of this commit_ts went to the program."""
+    def begin(
+        self, ts: Ts, notify: Callable[[], Awaitable[None]], snapshot: SnapshotPosition | None = None
+    ) -> None:
+        """The stream begins after `ts`, what is left of `snapshot` comes before. `notify` returns when it
+        waits for every pump of the registry."""
+        ...
+
+    def given(self, ts: Ts, snapshot: SnapshotPosition | None = None) -> None:
+        """The item of this commit_ts went to the program; rows of a snapshot up to that position."""
         ...
 
     def passed(self, ts: Ts) -> None:
         """Everything at or below it has been given."""
         ...
 
-    def done(self, ts: Ts) -> None:
+    def done(self, ts: Ts, snapshot: str = "") -> None:
         """The program has done what was given up to here. Raises `NotGiven` for what was not, and `ended`."""
         ...
 
@@ -89,18 +99,43 @@ class Presence(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Large:
-    """A transaction that lies on disk. `pieces` is read once, before the next item is asked for."""
+    """A transaction that lies on disk. `pieces` is read once, before the next item is asked for. `snapshot`:
+    as of a transaction."""
 
     start_ts: Ts
     commit_ts: Ts
     pieces: Iterator[Transaction]
+    snapshot: str = ""
 
 
 Item = Transaction | Ddl | Large
 
 
+class Before(Protocol):
+    """Rows of a snapshot, which come before the stream (`first_rows`)."""
+
+    @property
+    def begin(self) -> SnapshotPosition:
+        """Where they begin, or go on."""
+        ...
+
+    @property
+    def is_empty(self) -> bool:
+        """There are none, and no end of them."""
+        ...
+
+    async def next(self) -> tuple[Transaction | Large, SnapshotPosition] | None:
+        """The next ones, and where they end; None behind the last. One that is cancelled loses nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Idempotent."""
+        ...
+
+
 class LiveStream:
-    """`after_ts`: everything at or below it is not wanted. `stop_ts`: nor is anything above; None: no end."""
+    """`after_ts`: everything at or below it is not wanted. `stop_ts`: nor is anything above; None: no end.
+    `before`: rows as they were at `after_ts`, which are given first."""
 
     def __init__(
         self,
@@ -114,6 +149,7 @@ class LiveStream:
         spill: SpillDirectory,
         presence: Presence | None = None,
         stop_ts: Ts | None = None,
+        before: Before | None = None,
         queue_bytes: int = QUEUE_BYTES,
         idle_ask_s: float = ASK_S,
     ) -> None:
@@ -135,7 +171,9 @@ class LiveStream:
             finds_pumps=presence is None,
         )
         if presence is not None:
-            presence.begin(after_ts, self._collector.notify)
+            rest = before.begin if before is not None else None
+            presence.begin(after_ts, self._collector.notify, rest)
+        self._before = before  # until all of it was given
         self._batch = MergedBatch([], after_ts)
         self._at = 0  # of the entry of the batch that comes next
         # Of a large transaction: it is checked; kept when the call that waits for it is cancelled.
@@ -143,13 +181,13 @@ class LiveStream:
         self._running: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None  # what every later call raises
         self._ended = False  # closed
-        self.position = after_ts
-        """Everything at or below it has been given."""
+        self.position = after_ts if before is None else 0
+        """Everything at or below it has been given; 0 while that is a part of a snapshot."""
 
     @property
     def waits_for(self) -> str:
         """What the stream waits for, in words; "" while it flows."""
-        return self._collector.waits_for
+        return "rows of the snapshot" if self._before is not None else self._collector.waits_for
 
     @property
     def absent(self) -> list[str]:
@@ -186,6 +224,8 @@ class LiveStream:
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
+        if self._before is not None:
+            await self._before.close()
         self._forget_batch()
 
     # -- items -----------------------------------------------------------------------------------------
@@ -194,6 +234,10 @@ class LiveStream:
         """The next item; None when `stop_ts` is reached. Raises what ended the stream."""
         while True:
             item = self.ready()
+            if item is None and self._before is not None:
+                item = await self._next_before(self._before)
+                if item is None:
+                    continue
             if item is None and self._opening is not None:
                 item = await self._opened()
             if item is not None:
@@ -213,7 +257,7 @@ class LiveStream:
             raise StreamEnded("the stream is closed", position=self.position, hint="open another one")
         if self._failure is not None:
             raise self._failure
-        if self._opening is not None:
+        if self._opening is not None or self._before is not None:
             return None
         batch, stop_ts = self._batch, self._stop_ts
         entries = batch.entries
@@ -232,6 +276,23 @@ class LiveStream:
                 return item
         self._passed(batch.watermark if stop_ts is None else min(batch.watermark, stop_ts))
         return None
+
+    async def _next_before(self, before: Before) -> Item | None:
+        """None behind the last one."""
+        try:
+            following = await before.next()
+        except BinlogError as error:
+            self._failure = error
+            raise
+        if following is None:
+            self._before = None
+            return None
+        item, place = following
+        if self._presence is not None:
+            self._presence.given(item.commit_ts, place)
+        if place.is_end:
+            self.position = item.commit_ts
+        return item
 
     def _translated(self, entry: Merged) -> Transaction | Ddl | None:
         try:
@@ -269,7 +330,7 @@ class LiveStream:
 
     def take_back(self, commit_ts: Ts, error: BinlogError) -> None:
         """The item that was given last cannot be read: it was not given, and ends the stream."""
-        self.position = min(self.position, commit_ts - 1)
+        self.position = min(self.position, commit_ts - 1 if self._before is None else 0)
         self._failure = error
 
     def _gave(self, commit_ts: Ts) -> None:

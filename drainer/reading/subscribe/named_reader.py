@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from drainer.operate.control.http import NodeState, add_routes, notify_service
 from drainer.operate.control.standby import lease_s
+from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.reading.subscribe.reader_position import NotGiven, ReaderPosition
 from tidb_binlog import tso, version
 from tidb_binlog.clock import Clock
@@ -49,6 +50,7 @@ from tidb_binlog.tso import Ts
 BEAT_S: Final = 1.0
 STORE_GAP_S: Final = 0.25
 """Pause after a position was stored: a program that is done a thousand times a second writes four times."""
+_SNAPSHOT: Final = "snapshot"  # label of the entry
 _ANY_HOST: Final = ("", "0.0.0.0", "::")
 
 _logger = log.get("reader")
@@ -80,6 +82,7 @@ class NamedReader:
         self.name = name
         self._position: ReaderPosition | None = None  # from `begin` on
         self._left_ts = 0  # where an earlier process of this name stopped
+        self._left_snapshot = ""
         self.ended: BinlogError | None = None
         """Why this reader is one no more. Whatever the program calls next raises it."""
         self._registry = registry
@@ -116,25 +119,33 @@ class NamedReader:
 
     # -- the stream ------------------------------------------------------------------------------------
 
-    def begin(self, ts: Ts, notify: Callable[[], Awaitable[None]]) -> None:
-        """The stream begins after `ts`; `notify` returns when it waits for every pump of the registry."""
-        self._position = ReaderPosition(ts)
+    @property
+    def stored_snapshot(self) -> str:
+        """Until the stream begins: how far an earlier life came in a snapshot; "" if in none."""
+        return self._left_snapshot
+
+    def begin(
+        self, ts: Ts, notify: Callable[[], Awaitable[None]], snapshot: SnapshotPosition | None = None
+    ) -> None:
+        """The stream begins after `ts`, what is left of `snapshot` comes before; `notify` returns when it
+        waits for every pump of the registry."""
+        self._position = ReaderPosition(ts, snapshot)
         if self._notify.done():  # the stream was built anew
             self._notify = asyncio.get_running_loop().create_future()
         self._notify.set_result(notify)
 
-    def given(self, ts: Ts) -> None:
-        """The item of this commit_ts went to the program."""
-        self._begun.given(ts)
+    def given(self, ts: Ts, snapshot: SnapshotPosition | None = None) -> None:
+        """The item of this commit_ts went to the program; rows of a snapshot up to that position."""
+        self._begun.given(ts, snapshot)
 
     def passed(self, ts: Ts) -> None:
         """Everything at or below it has been given; stored with a beat."""
         self._begun.passed(ts)
 
-    def done(self, ts: Ts) -> None:
+    def done(self, ts: Ts, snapshot: str = "") -> None:
         """The program has done it, and all before it. Raises `NotGiven`, and what ended this reader: the
         position of one that an operator ended is stored all the same."""
-        self._begun.done(ts)
+        self._begun.done(ts, snapshot)
         self._moved.set()
         if self.ended is not None:
             raise self.ended
@@ -201,12 +212,16 @@ class NamedReader:
     # -- the entry -------------------------------------------------------------------------------------
 
     def _entry(self) -> NodeStatus:
+        snapshot = self._position.snapshot if self._position is not None else self._left_snapshot
+        label = {"labels": {**node.READER["labels"], _SNAPSHOT: snapshot}} if snapshot else node.READER
         return NodeStatus(
-            self.name, self._host, self._state.state, self.stored_ts, self._now_ts(), label=node.READER
+            self.name, self._host, self._state.state, self.stored_ts, self._now_ts(), label=label
         )
 
     def _know_left(self, left: NodeStatus) -> None:
-        self._left_ts = left.max_commit_ts if left.is_reader else 0
+        if left.is_reader:
+            self._left_ts = left.max_commit_ts
+            self._left_snapshot = left.labels.get(_SNAPSHOT, "")
 
     async def register(self) -> None:
         """Raises `NameTaken`, `ConfigError` for an impossible name, `Unavailable`."""

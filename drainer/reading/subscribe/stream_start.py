@@ -6,6 +6,7 @@
     "now"                            with what is committed from here on
     "oldest"                         with the oldest binlog that pumps hold
     None                             now
+    `snapshot` of a transaction      behind these rows, for a reader of a snapshot
 
 A reader with a name begins there once. From then on it goes on where it was done: a program that is started
 again with the same line skips nothing. A commit timestamp is a position that the program has kept with its
@@ -23,6 +24,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from drainer.points.rows.snapshot_position import PREFIX, SnapshotPosition
 from drainer.reading.errors import BinlogsLost
 from tidb_binlog import time_text, tso
 from tidb_binlog.clock import SystemClock
@@ -61,6 +63,31 @@ def position_of(start: int | str | datetime | timedelta, now_ts: Ts, *, what: st
             hint='give a start that was reached, or "now"',
         )
     return position
+
+
+def snapshot_place(
+    start: Start, stored: str, stored_ts: Ts, *, has_snapshot: bool
+) -> SnapshotPosition | None:
+    """Where a snapshot is to begin or to go on; None: only the stream is. `stored` and `stored_ts` are of a
+    reader with a name. Raises `ConfigError`."""
+    is_text = isinstance(start, str) and start.startswith(PREFIX)
+    is_position = isinstance(start, int) or (isinstance(start, str) and tso.is_number(start))
+    kept = str(start) if is_text else "" if is_position else stored
+    if kept and not has_snapshot:
+        raise ConfigError(
+            f"this position lies in a snapshot: {kept[:40]}...",
+            hint="say where the upstream is, as before: subscribe(..., snapshot={...})",
+        )
+    if kept:
+        return SnapshotPosition.of(kept)
+    if not has_snapshot or (is_position and int(str(start))) or (stored_ts and not is_position):
+        return None
+    if start is not None and not is_position:
+        raise ConfigError(
+            f"start is {start!r}, and the stream is to follow a snapshot",
+            hint="leave one of them out; start=0 begins a snapshot anew",
+        )
+    return SnapshotPosition()
 
 
 def _position(start: object, now_ts: Ts, what: str) -> int:

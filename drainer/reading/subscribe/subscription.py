@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from drainer.changes.model import Ddl, R, Row, Transaction
 from drainer.changes.row_reader import RowReader
 from drainer.changes.row_types import RowTypeError, RowTypeOf, RowTypes
+from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.reading.errors import StreamEnded
 from drainer.reading.large_rows import LargeRows
 from drainer.reading.subscribe import stream_start, table_choice, ways
-from drainer.reading.subscribe.live_stream import Item, Large, LiveStream, Presence, went_back
+from drainer.reading.subscribe.live_stream import Before, Item, Large, LiveStream, Presence, went_back
 from drainer.reading.subscribe.stream_start import NOW, Start
 from drainer.reading.subscribe.ways import PumpRegistry
 from drainer.stream.pull.spill import SpillDirectory
@@ -78,12 +79,14 @@ class EncodedStream:
     address: ReaderAddress | None = None
     spill_dir: str | None = None
     where: InitVar[Where | None] = None
+    snapshot: Mapping[str, Any] | None = None
 
     def __post_init__(self, rules: Mapping[str, Any] | None, where: Where | None) -> None:
         self._patterns = table_choice.read_patterns(self.tables)
         self._rules: Rules = table_choice.choose(self._patterns, rules)
         if where is not None:
             self._rules = replace(self._rules, rows=self._rules.rows.with_where(where))
+        self._upstream_sql = table_choice.read_upstream(self.snapshot) if self.snapshot is not None else None
         self._kind = choice.check_kind(self.upstream)
         self._way = ways.to(self.endpoint, self.tls)
         self._ends = contextlib.AsyncExitStack()  # what `close` closes
@@ -114,16 +117,33 @@ class EncodedStream:
             reader = await way.reader(self.name, time, lambda: self.waits_for, self.address)
             ends.push_async_callback(reader.close)
         stored_ts = reader.stored_ts if reader is not None else 0
-        after_ts = await self._begin(registry, stored_ts, now_ts)
+        place = stream_start.snapshot_place(
+            self.start,
+            reader.stored_snapshot if reader is not None else "",
+            stored_ts,
+            has_snapshot=self.snapshot is not None,
+        )
+        before: Before | None = None
+        if place is None:
+            begin = self._start(stored_ts, now_ts)
+        elif place.ts > now_ts:
+            raise went_back(place.ts, now_ts)
+        elif place.is_end:
+            begin = place.ts
+        else:
+            before, tracker = await self._snapshot(upstream, place)
+            begin, now_ts = before.begin.ts, max(now_ts, before.begin.ts)
+        after_ts = await self._held(registry, begin, now_ts)
         stop_ts = stream_start.position_of(self.stop, now_ts, what="stop") if self.stop is not None else None
         if stop_ts is not None and stop_ts < after_ts and not stored_ts:
             raise ConfigError(
                 f"stop {self.stop} ({stop_ts}) lies before the start, {after_ts}", hint="give a later one"
             )
-        tracker = await read_schema(upstream.history, after_ts, 0)
+        if before is None:
+            tracker = await read_schema(upstream.history, after_ts, 0)
         if not (self.missing_ok or stored_ts):  # one that goes on may have read a DROP of its table
             self._check_tables(tracker, after_ts)
-        self._run(upstream, registry, time, tracker, reader, after_ts, stop_ts)
+        self._run(upstream, registry, time, tracker, reader, after_ts, stop_ts, before)
 
     def _run(
         self,
@@ -134,6 +154,7 @@ class EncodedStream:
         presence: Presence | None,
         after_ts: Ts,
         stop_ts: Ts | None,
+        before: Before | None,
     ) -> None:
         directory = os.path.join(
             self.spill_dir or tempfile.gettempdir(), f"drainer-reader-{os.getpid()}-{secrets.token_hex(4)}"
@@ -146,6 +167,7 @@ class EncodedStream:
             Translator(tracker, self._rules),
             after_ts=after_ts,
             stop_ts=stop_ts,
+            before=before if before is not None and not before.is_empty else None,
             clock=time.clock,
             connect=self._way.client,
             spill=SpillDirectory(directory),
@@ -162,15 +184,31 @@ class EncodedStream:
 
     # -- the beginning ---------------------------------------------------------------------------------
 
-    async def _begin(self, registry: PumpRegistry, stored_ts: Ts, now_ts: Ts) -> int:
-        """The position that the stream begins after. Raises `BinlogsLost` where pumps do not reach so far."""
+    async def _snapshot(self, upstream: Upstream, place: SnapshotPosition) -> tuple[Before, SchemaTracker]:
+        assert self._upstream_sql is not None
+        hold_name = f"drainer_snapshot_{self.name or secrets.token_hex(8)}"
+        before, tracker = await self._way.snapshot(
+            self._upstream_sql,
+            upstream,
+            self._rules,
+            place,
+            hold_name=hold_name,
+            directory=self.spill_dir,
+        )
+        self._ends.push_async_callback(before.close)
+        return before, tracker
+
+    def _start(self, stored_ts: Ts, now_ts: Ts) -> int | None:
+        """The position that the stream begins after; None for the oldest one."""
         start = self.start
         if stored_ts and not isinstance(start, int):
             if stored_ts > now_ts:
                 raise went_back(stored_ts, now_ts)
-            after_ts: int | None = stored_ts
-        else:
-            after_ts = stream_start.position_of(NOW if start is None else start, now_ts)
+            return stored_ts
+        return stream_start.position_of(NOW if start is None else start, now_ts)
+
+    async def _held(self, registry: PumpRegistry, after_ts: int | None, now_ts: Ts) -> int:
+        """Raises `BinlogsLost` where pumps do not reach so far."""
         if after_ts == now_ts:
             return now_ts
         return await stream_start.first_position(
@@ -265,7 +303,7 @@ class Subscription(Generic[R]):
     def _change(self, item: Item) -> Transaction[R] | Ddl:
         if isinstance(item, Large):
             rows = LargeRows(item.commit_ts, self._rows(item))
-            return Transaction(item.commit_ts, item.start_ts, rows, large=True)
+            return Transaction(item.commit_ts, item.start_ts, rows, large=True, snapshot=item.snapshot)
         try:
             if isinstance(item, EncodedDdl):
                 return self._reader.ddl(item)
@@ -311,7 +349,7 @@ class Subscription(Generic[R]):
     @property
     def position(self) -> int:
         """Everything at or below this commit timestamp was given, or is filtered. It rises without changes,
-        too."""
+        too. 0 until all rows of a snapshot were given."""
         return self._encoded.live.position
 
     @property
@@ -327,7 +365,7 @@ class Subscription(Generic[R]):
         `NameTaken` or `ReaderStopped` where this reader has ended.
         """
         presence = self._encoded.presence
-        presence.done(change.commit_ts)
+        presence.done(change.commit_ts, change.snapshot if isinstance(change, Transaction) else "")
         if stored and not await presence.store():
             raise Unavailable(
                 f"the position {change.commit_ts} is not stored: the registry does not answer",
@@ -353,6 +391,7 @@ def subscribe(
     address: ReaderAddress | None = None,
     spill_dir: str | None = None,
     row_type: RowTypeOf[R] = None,
+    snapshot: Mapping[str, Any] | None = None,
 ) -> Subscription[R]:
     """The changes of a cluster, live and in order: transactions of rows, and DDL.
 
@@ -365,13 +404,27 @@ def subscribe(
     `rules`: keys of the Drainer's [syncer]. `upstream`: "auto", "tidb" or "standalone". `address`: where a
     named reader listens for pumps that join. `spill_dir`: large transactions wait in a directory below it.
     `row_type`: a dataclass, or a class of attrs or pydantic, of which `before` and `after` are objects; or
-    classes by "database.table".
+    classes by "database.table". `snapshot`: keys of the Drainer's [syncer.from], which say where the
+    upstream's SQL server is: the rows that its tables have at one timestamp come first, in transactions with
+    `snapshot`, then the stream from exactly there. It begins once, as `start` does; `start` of such a
+    transaction's `snapshot` goes on behind it, `start=0` begins anew.
 
     Raises `ConfigError` for what cannot be; opening it raises `Unavailable`, and `drainer.reading.errors`.
     """
     return Subscription(
         EncodedStream(
-            endpoint, tables, start, stop, name, rules, tls, upstream, missing_ok, address, spill_dir
+            endpoint,
+            tables,
+            start,
+            stop,
+            name,
+            rules,
+            tls,
+            upstream,
+            missing_ok,
+            address,
+            spill_dir,
+            snapshot=snapshot,
         ),
         row_type,
     )

@@ -68,7 +68,9 @@ class _Handful(Generic[R]):
     def given_ts(self) -> Ts:
         """At or below it everything was given, while something is left."""
         if self._made.done() and self._made.exception() is None:
-            return self._made.result()[-1].commit_ts - 1
+            following = self._made.result()[-1]
+            in_snapshot = isinstance(following, Transaction) and following.snapshot
+            return 0 if in_snapshot else following.commit_ts - 1
         return self.before_ts
 
 

@@ -15,16 +15,20 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from drainer.reading.errors import NoSuchTable
 from drainer.stream.rules.rule_set import RULE_FIELDS, Rules, read_rules
 from drainer.stream.rules.table_rules import TableFilter
-from tidb_binlog.config.declaring import convert, options
+from tidb_binlog.config.declaring import Option, convert, options
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 
+if TYPE_CHECKING:
+    from drainer.config.database_options import UpstreamOptions
+
 _SECTION: Final = "syncer."
+_FROM: Final = "syncer.from."
 _FORM: Final = 'write "database.table"; `*` and `?` stand for characters, `!` in front takes tables out'
 
 
@@ -109,18 +113,41 @@ def _given(rules: Mapping[str, Any]) -> dict[str, Any]:
         for name, entry in options(DrainerConfig).items()
         if name in RULE_FIELDS and entry.key
     }
-    given: dict[str, Any] = {}
-    for key, value in rules.items():
+    return _converted("rules", "rule", rules, keys)
+
+
+def read_upstream(snapshot: Mapping[str, Any]) -> UpstreamOptions:
+    """Where the upstream's SQL server is, by keys of [syncer.from]. Raises `ConfigError`."""
+    if not isinstance(snapshot, Mapping):
+        raise ConfigError(f"snapshot is {snapshot!r}", hint="give a dict with keys of [syncer.from]")
+    from drainer.config.database_options import UpstreamOptions
+
+    keys = {
+        entry.key.removeprefix(_FROM): (name, entry)
+        for name, entry in options(UpstreamOptions).items()
+        if entry.key and entry.key.startswith(_FROM)
+    }
+    flat = {key: value for key, value in snapshot.items() if key != "security"}
+    flat |= {f"security.{key}": value for key, value in dict(snapshot.get("security") or {}).items()}
+    return UpstreamOptions(**_converted("snapshot", "key of [syncer.from]", flat, keys))
+
+
+def _converted(
+    where: str, what: str, given: Mapping[str, Any], keys: Mapping[str, tuple[str, Option]]
+) -> dict[str, Any]:
+    """Values of `keys` by the names of their fields."""
+    converted: dict[str, Any] = {}
+    for key, value in given.items():
         if key not in keys:
             close = difflib.get_close_matches(str(key), keys, n=1)
             hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(keys))}"
-            raise ConfigError(f"rules has a key that is no rule: {key!r}", hint=hint)
+            raise ConfigError(f"{where} has a key that is no {what}: {key!r}", hint=hint)
         name, entry = keys[key]
         try:
-            given[name] = convert(entry.kind, list(value) if isinstance(value, tuple) else value)
+            converted[name] = convert(entry.kind, list(value) if isinstance(value, tuple) else value)
         except ValueError as error:
-            raise ConfigError(f"rules: {key}: {error}", hint=f"correct the value of {key}") from None
-    return given
+            raise ConfigError(f"{where}: {key}: {error}", hint=f"correct the value of {key}") from None
+    return converted
 
 
 def check_exist(patterns: Sequence[TablePattern], names: Iterable[tuple[str, str]], position: int) -> None:

@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from drainer.reading.subscribe.live_stream import Presence
+from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.reading.subscribe.live_stream import Before, Presence
 from drainer.reading.subscribe.stream_start import Ask, asks_pumps
 from drainer.stream.pull.collector import PumpListing
 from drainer.stream.pull.pump_source import PullClient
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog import rpc
 from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import ConfigError
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.upstream import choice
@@ -24,6 +28,7 @@ from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Upstream
 
 if TYPE_CHECKING:  # only a reader with a name listens for pumps
+    from drainer.config.database_options import UpstreamOptions
     from drainer.reading.subscribe.named_reader import ReaderAddress
 
 
@@ -54,6 +59,21 @@ class Way(Protocol):
         address: ReaderAddress | None,
     ) -> Presence:
         """Take a name. Raises `NameTaken`, `ConfigError`."""
+        ...
+
+    async def snapshot(
+        self,
+        settings: UpstreamOptions,
+        upstream: Upstream,
+        rules: Rules,
+        position: SnapshotPosition,
+        *,
+        hold_name: str,
+        directory: str | None,
+    ) -> tuple[Before, SchemaTracker]:
+        """Rows of the upstream's tables from a position on, and the schema at their timestamp. `hold_name`:
+        under which the upstream's garbage is held; `directory`: for chunks that are large. Raises
+        `SnapshotLost`, `Rejected`, `ConfigError`, `DownstreamError`."""
         ...
 
     def asks(self) -> Ask:
@@ -97,6 +117,27 @@ class Network:
             doing=doing,
             address=address,
             tls=self._tls,
+        )
+
+    async def snapshot(
+        self,
+        settings: UpstreamOptions,
+        upstream: Upstream,
+        rules: Rules,
+        position: SnapshotPosition,
+        *,
+        hold_name: str,
+        directory: str | None,
+    ) -> tuple[Before, SchemaTracker]:
+        try:
+            from drainer.reading.subscribe.first_rows import open_first_rows
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"snapshot needs the package {error.name}", hint="pip install 'tidb-binlog[server]'"
+            ) from error
+
+        return await open_first_rows(
+            settings, upstream, rules, position, hold_name=hold_name, directory=directory
         )
 
     def asks(self) -> Ask:

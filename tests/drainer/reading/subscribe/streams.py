@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.reading.subscribe.live_stream import LiveStream
 from drainer.reading.subscribe.reader_position import ReaderPosition
 from drainer.stream.pull.spill import SpillDirectory
@@ -58,20 +59,26 @@ class MemoryPresence:
     def stored_ts(self) -> int:
         return self._left_ts if self._position is None else self._position.position
 
-    def begin(self, ts: int, notify: Callable[[], Awaitable[None]]) -> None:
-        self._position = ReaderPosition(ts)
+    @property
+    def stored_snapshot(self) -> str:
+        return ""
 
-    def given(self, ts: int) -> None:
+    def begin(
+        self, ts: int, notify: Callable[[], Awaitable[None]], snapshot: SnapshotPosition | None = None
+    ) -> None:
+        self._position = ReaderPosition(ts, snapshot)
+
+    def given(self, ts: int, snapshot: SnapshotPosition | None = None) -> None:
         assert self._position is not None
-        self._position.given(ts)
+        self._position.given(ts, snapshot)
 
     def passed(self, ts: int) -> None:
         assert self._position is not None
         self._position.passed(ts)
 
-    def done(self, ts: int) -> None:
+    def done(self, ts: int, snapshot: str = "") -> None:
         assert self._position is not None
-        self._position.done(ts)
+        self._position.done(ts, snapshot)
 
     async def run(self) -> None:
         await asyncio.Event().wait()

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.reading.subscribe.reader_position import NotGiven, ReaderPosition
 
 
@@ -51,3 +52,42 @@ def test_what_was_not_given_is_not_done() -> None:
     reader.done(7)
     reader.done(6)
     assert reader.position == 7
+
+
+def test_a_snapshot_is_done_before_the_position_passes_it() -> None:
+    """Every order of giving and doing, against a list of what was given and how much of it is done."""
+    ends = [SnapshotPosition(10, rows, "a.b", "[]", is_end=rows == 9) for rows in (3, 5, 9)]
+    items: list[tuple[int, SnapshotPosition | None]] = [*((10, end) for end in ends), (12, None)]
+    for steps in itertools.product("gd", repeat=8):
+        reader, given, done = ReaderPosition(10, SnapshotPosition(10)), 0, 0
+        for step in steps:
+            if step == "g" and given < len(items):
+                reader.given(*items[given])
+                given += 1
+            elif step == "d" and done < given:
+                ts, end = items[done]
+                reader.done(ts, end.text() if end is not None else "")
+                done += 1
+            assert reader.position == (9, 9, 9, 10, 12)[done], steps
+            rest = SnapshotPosition.of(reader.snapshot).rows if reader.snapshot else None
+            assert rest == (0, 3, 5, None, None)[done], steps
+
+
+def test_who_goes_on_in_a_snapshot_is_not_done_with_what_was_not_given() -> None:
+    start, end = SnapshotPosition(10, 3, "a.b", "[]"), SnapshotPosition(10, 5, "a.b", "[]")
+    reader = ReaderPosition(10, start)
+    reader.passed(20)
+    for snapshot in (
+        end.text(),
+        SnapshotPosition(8, 1, "a.b", "[]").text(),
+        SnapshotPosition(10, 9, is_end=True).text(),
+    ):
+        with pytest.raises(NotGiven):
+            reader.done(10, snapshot)
+    reader.given(10, end)
+    reader.done(10, end.text())
+    reader.done(10, start.text())
+    assert (reader.snapshot, reader.position) == (end.text(), 9)
+    reader.given(10, SnapshotPosition(10, 9, is_end=True))
+    reader.done(10)
+    assert (reader.snapshot, reader.position) == ("", 20)

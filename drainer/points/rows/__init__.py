@@ -1,0 +1,1 @@
+"""Rows of the upstream's tables at one timestamp, as binlogs would have them."""

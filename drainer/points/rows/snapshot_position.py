@@ -1,0 +1,58 @@
+"""Snapshot position: how far the rows of a snapshot were given, as text that a program or a registry keeps.
+
+    snapshot:TS:ROWS:PLACE      PLACE: `begin`, `end`, or base64 of JSON: table, chunk, which tables
+
+Holds  what follows a position is the same whenever it is read at the same timestamp: tables come in the order
+       of their names, rows in chunks by a key, and a position is the end of a chunk
+Tests  tests/drainer/points/rows/test_snapshot_position.py
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Final, Self
+
+from tidb_binlog.errors import ConfigError
+from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.tso import Ts
+
+PREFIX: Final = "snapshot:"
+_BEGIN: Final = "begin"
+_END: Final = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPosition:
+    """`rows` were given of the snapshot at `ts` (0: none is taken yet). The next ones follow `chunk` (as
+    `Chunk.stored` has it) of `table`, both "" at the beginning. `tables`: checksum of all their names."""
+
+    ts: Ts = 0
+    rows: int = 0
+    table: str = ""
+    chunk: str = ""
+    tables: int = 0
+    is_end: bool = False
+
+    def text(self) -> str:
+        """Text that `of` reads."""
+        place = _END if self.is_end else _BEGIN
+        if self.table and not self.is_end:
+            document = json.dumps([self.table, self.chunk, self.tables])
+            place = base64.urlsafe_b64encode(document.encode()).decode()
+        return f"{PREFIX}{self.ts}:{self.rows}:{place}"
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Raises `ConfigError`."""
+        try:
+            _, ts, rows, place = text.split(":")
+            if place in (_BEGIN, _END):
+                return cls(int(ts), int(rows), is_end=place == _END)
+            table, chunk, tables = json.loads(base64.urlsafe_b64decode(place))
+            return cls(int(ts), int(rows), str(table), str(chunk), int(tables))
+        except (ValueError, TypeError):
+            raise ConfigError(
+                f"{text[:80]!r} is no position of a snapshot",
+                hint="give `snapshot` of the last transaction that was done, as it was",
+            ) from None

@@ -1,0 +1,40 @@
+"""A position is read as it was written, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from drainer.mysql.chunks.chunk import Chunk
+from drainer.points.rows.snapshot_position import SnapshotPosition
+from tests.cases import case
+from tidb_binlog.errors import ConfigError
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    chance = random.Random(31)
+    for _ in range(200):
+        literal = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 40)))
+        chunk = Chunk(chance.randrange(1 << 20), ("a`:b", "é"), (literal, b"1"), (b"'x'", literal))
+        names = chance.randrange(1 << 32)
+        position = SnapshotPosition(
+            chance.randrange(1 << 62), chance.randrange(1 << 40), "s:h.o", chunk.stored(), names
+        )
+        again = SnapshotPosition.of(position.text())
+        assert again == position
+        assert Chunk.of_stored(again.chunk) == chunk
+
+
+def test_beginning_and_end() -> None:
+    assert SnapshotPosition.of(SnapshotPosition(7).text()) == SnapshotPosition(7)
+    end = SnapshotPosition.of(SnapshotPosition(7, 12, "a.b", "[]", 5, is_end=True).text())
+    assert (end.ts, end.rows, end.is_end) == (7, 12, True)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "snapshot:", "snapshot:1:2", "snapshot:a:0:end", "snapshot:1:2:!!", "snapshot:1:2:e30=", "7"]
+)
+def test_what_is_none_is_refused(text: str) -> None:
+    with case(text), pytest.raises(ConfigError, match="no position of a snapshot"):
+        SnapshotPosition.of(text)

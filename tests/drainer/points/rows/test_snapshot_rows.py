@@ -1,0 +1,248 @@
+"""Rows of a publisher's database at T, in transactions that say where they end; who goes on gets the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.changes.row_reader import RowReader
+from drainer.points.load import table_copy, upstream_schema
+from drainer.points.rows import snapshot_rows
+from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_rows import ChunkRows, SnapshotRows, open_snapshot
+from drainer.points.snapshot.moment import open_upstream_snapshot
+from drainer.points.snapshot.publisher_database import PublisherSnapshot
+from drainer.points.snapshot.sessions import SnapshotLost
+from drainer.points.worker_pool import Ended
+from drainer.stream.rules.rule_set import read_rules
+from tests.drainer.points.load.load_bed import SCHEMA, Bed
+from tests.waiting import PATIENCE_S
+from tidb_binlog.errors import ConfigError
+
+pytestmark = pytest.mark.integration
+KEYED, PLAIN = 1500, 900
+Found = list[tuple[str, tuple[Any, ...]]]
+
+
+@pytest.fixture
+def bed(mariadb: MariaDbServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    """A table with a key in several chunks, one without, an empty one at the end."""
+    monkeypatch.setattr(table_copy, "CHUNK_ROWS_MAX", 300)
+    bed = Bed(mariadb)
+    bed.options = {"table_migrate_rule": ()}
+    bed.publish("keyed", [("id", "bigint"), ("item", "varchar(40)")], ("id",))
+    bed.publish("plain", [("a", "int"), ("b", "varchar(20)")])
+    bed.publish("void", [("a", "int")])
+    bed.run(
+        f"CREATE TABLE {SCHEMA}.keyed (id BIGINT PRIMARY KEY, item VARCHAR(40))",
+        f"CREATE TABLE {SCHEMA}.plain (a INT, b VARCHAR(20))",
+        f"CREATE TABLE {SCHEMA}.void (a INT)",
+        f"INSERT INTO {SCHEMA}.keyed SELECT seq, CONCAT('item', seq) FROM seq_1_to_{KEYED}",
+        f"INSERT INTO {SCHEMA}.plain SELECT seq DIV 3, 'x' FROM seq_1_to_{PLAIN}",
+    )
+    yield bed
+    bed.clean()
+
+
+@asynccontextmanager
+async def opened(
+    bed: Bed, position: SnapshotPosition | None = None, directory: str | None = None
+) -> AsyncIterator[SnapshotRows]:
+    rules = read_rules(bed.settings())
+    rows, _ = await open_snapshot(
+        bed.settings(),
+        bed.upstream,
+        rules,
+        position or SnapshotPosition(),
+        hold_name="test",
+        directory=directory,
+    )
+    try:
+        yield rows
+    finally:
+        await rows.close()
+
+
+def read(reader: RowReader, chunk: ChunkRows) -> Found:
+    found = []
+    for piece in chunk.pieces:
+        assert (piece.commit_ts, piece.start_ts, piece.snapshot) == (
+            chunk.position.ts,
+            chunk.position.ts,
+            chunk.position.text(),
+        )
+        for row in reader.transaction(piece).rows:
+            assert row.after is not None
+            found.append((row.table.name, tuple(row.after.values())))
+    return found
+
+
+async def all_of(rows: SnapshotRows) -> list[tuple[SnapshotPosition, Found]]:
+    reader, chunks = RowReader(), []
+    while (chunk := await rows.next()) is not None:
+        chunks.append((chunk.position, read(reader, chunk)))
+    return chunks
+
+
+def expected() -> Found:
+    keyed = [("keyed", (number, f"item{number}")) for number in range(1, KEYED + 1)]
+    return sorted([*keyed, *(("plain", (number // 3, "x")) for number in range(1, PLAIN + 1))])
+
+
+async def test_all_rows_of_one_moment_each_once(bed: Bed) -> None:
+    async with opened(bed) as rows:
+        bed.run(f"UPDATE {SCHEMA}.keyed SET item='later'", f"DELETE FROM {SCHEMA}.plain")
+        chunks = await all_of(rows)
+    assert sorted(row for _, some in chunks for row in some) == expected()
+    assert len(chunks) > 5
+    positions = [position for position, _ in chunks]
+    assert {position.ts for position in positions} == {rows.begin.ts}
+    assert [position.rows for position in positions] == sorted(position.rows for position in positions)
+    assert [position.is_end for position in positions] == [False] * (len(chunks) - 1) + [True]
+
+
+@pytest.fixture
+def reopening(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a TiDB: T is shown again. Nothing is written meanwhile, so any moment is T."""
+
+    async def again(*arguments: Any, at_ts: int = 0, **more: Any) -> Any:
+        snapshot: Any = await open_upstream_snapshot(*arguments, **more)
+        snapshot.ts = at_ts or snapshot.ts
+        return snapshot
+
+    monkeypatch.setattr(upstream_schema, "open_upstream_snapshot", again)
+
+
+async def test_who_goes_on_behind_any_position_gets_the_rest(bed: Bed, reopening: None) -> None:
+    async with opened(bed) as rows:
+        whole = await all_of(rows)
+    for number, (position, _) in enumerate(whole[:-1], 1):
+        async with opened(bed, SnapshotPosition.of(position.text())) as rest:
+            assert rest.begin.ts == rows.begin.ts
+            following = await all_of(rest)
+        before = [row for _, some in whole[:number] for row in some]
+        assert sorted([*before, *(row for _, some in following for row in some)]) == expected()
+        assert following[-1][0].rows == KEYED + PLAIN
+
+
+async def test_what_cannot_go_on_is_said(bed: Bed, reopening: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(bed) as rows:
+        first = await rows.next()
+    assert first is not None
+    bed.options = {"table_migrate_rule": (), "ignore_table": ({"db-name": SCHEMA, "tbl-name": "void"},)}
+    with pytest.raises(ConfigError, match="begun with other tables"):
+        async with opened(bed, first.position):
+            pass
+    monkeypatch.undo()
+    with pytest.raises(SnapshotLost, match="does not show"):
+        async with opened(bed, first.position):
+            pass
+
+
+async def test_the_upstream_keeps_t_for_who_comes_back(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    close = PublisherSnapshot.close
+
+    async def closed(self: PublisherSnapshot, *, keep: bool = False) -> None:
+        kept.append(keep)
+        await close(self)
+
+    monkeypatch.setattr(PublisherSnapshot, "close", closed)
+    async with opened(bed) as rows:
+        await rows.next()
+    async with opened(bed) as rows:
+        await all_of(rows)
+        assert kept == [True, True], "sessions end with the last row"
+
+
+async def test_a_session_that_dies_costs_nothing_while_another_shows_t(bed: Bed) -> None:
+    async with opened(bed) as rows:
+        reader = RowReader()
+        chunk = await rows.next()
+        assert chunk is not None
+        found = read(reader, chunk)
+        bed.run(f"UPDATE {SCHEMA}.keyed SET item='later'")
+        sessions: Any = rows._snapshot
+        sessions._sessions._idle[0].cut()
+        found += [row for _, some in await all_of(rows) for row in some]
+    assert sorted(found) == expected()
+
+
+async def test_none_is_taken_for_the_end_where_t_is_lost(bed: Bed) -> None:
+    async with opened(bed) as rows:
+        assert await rows.next() is not None
+        rows._snapshot.cut()
+        for _ in range(2):
+            with pytest.raises(SnapshotLost):
+                await all_of(rows)
+
+
+async def test_a_large_chunk_waits_on_disk(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_rows, "MEMORY_BYTES", 1000)
+    monkeypatch.setattr(snapshot_rows, "_PIECE_ROWS", 100)
+    async with opened(bed, directory=str(tmp_path)) as rows:
+        chunk = await rows.next()
+        assert chunk is not None
+        assert chunk.is_large
+        pieces = list(chunk.pieces)
+        assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+        assert len(pieces) > 2
+        found = read(RowReader(), ChunkRows(chunk.position, iter(pieces), True))
+        found += [row for _, some in await all_of(rows) for row in some]
+    assert sorted(found) == expected()
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_call_that_is_cancelled_loses_nothing(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    spool = SnapshotRows._spool
+
+    def slow(self: SnapshotRows, *arguments: Any) -> Any:
+        go.wait()
+        return spool(self, *arguments)
+
+    monkeypatch.setattr(SnapshotRows, "_spool", slow)
+    async with opened(bed) as rows:
+        for _ in range(3):
+            waiting = asyncio.create_task(rows.next())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+        go.set()
+        assert sorted(row for _, some in await all_of(rows) for row in some) == expected()
+
+
+async def test_it_ends_while_the_upstream_hangs(bed: Bed, until_waits: Callable[[str], None]) -> None:
+    lock = bed.connect()
+    async with opened(bed) as rows:
+        lock.run(f"LOCK TABLES {SCHEMA}.keyed WRITE".encode())
+        waiting = asyncio.create_task(rows.next())
+        await asyncio.to_thread(until_waits, "keyed")
+        async with asyncio.timeout(PATIENCE_S):
+            await rows.close()
+            with pytest.raises(Ended):
+                await waiting
+    lock.close()
+
+
+@pytest.fixture
+def until_waits(bed: Bed) -> Callable[[str], None]:
+    """Returns when a session waits for the definition of a table."""
+
+    def wait(table: str) -> None:
+        while not bed.rows(
+            "SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata%'"
+            f" AND INFO LIKE '%{table}%'"
+        ):
+            pass
+
+    return wait
