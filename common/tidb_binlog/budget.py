@@ -23,8 +23,8 @@ UNLIMITED: Final = 1 << 62
 
 
 class Share:
-    """What its holders have together. `has_waiter`: a ticket waits for just this one. `times_free`: it
-    may have so many times what is free of the share above, within its limit; 0: its limit is all that counts."""
+    """What its holders have together. `has_waiter`: a ticket waits for just this one. `times_free`: it may
+    have so many times what is free of the share above, within its limit; 0: its limit is all that counts."""
 
     __slots__ = ("_left", "_raised", "above", "has_waiter", "held", "limit", "times_free")
 
