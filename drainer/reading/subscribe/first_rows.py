@@ -3,7 +3,7 @@
 Drives  `drainer.points.rows.snapshot_rows`
 In      the upstream's SQL server, by the keys of [syncer.from]
 Out     a transaction of each chunk; a large one where its rows lie on disk
-Tests   tests/integration/test_subscribe_snapshot.py
+Tests   tests/integration/subscribe/test_subscribe_snapshot.py
 """
 
 from __future__ import annotations

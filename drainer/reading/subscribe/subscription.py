@@ -11,7 +11,7 @@ Order   the name first, then the place where the stream begins: what is stored i
 Holds   whatever is opened is closed at the end of the `async with`, however it ends
 Never   chooses an event loop, handles a signal, configures logging
 
-Tests  tests/integration/test_subscribe.py, tests/drainer/reading/test_large_rows.py
+Tests  tests/integration/subscribe/test_subscribe.py, tests/drainer/reading/test_large_rows.py
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `network` is the way to what runs; a test's cluster in memory (`binlog_testing`) enters its own in `IN_MEMORY`
 under an endpoint of its own, so that a program under test is given another endpoint and nothing else.
 
-Tests  tests/deploy/binlog_testing/test_cluster.py, tests/integration/test_subscribe.py
+Tests  tests/deploy/binlog_testing/test_cluster.py, tests/integration/subscribe/test_subscribe.py
 """
 
 from __future__ import annotations

@@ -26,66 +26,11 @@ from drainer.mysql.session_mode import DEFAULT
 from drainer.mysql.table_reader import dialect_of, read_table
 from drainer.txn import TableVersion
 from pumpclient.schema.table_definition import column, create_text, table
+from tests.drainer.mysql.chunks.column_values import JSONS, VALUES
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.table_info import Column, TableInfo
 
 HERE, THERE = "chunks_here", "chunks_there"
-TEXTS = [
-    *("''", "' '", "'a '", "'it''s'", "'a\\\\b'", "'\\0\\Z\\n\\r\\t'", "'\"`%_'", "'é€𝄞'", "'NULL'"),
-    *("'0/*enum*/'", "'(1),(2)'", "REPEAT('x''\\\\',7)", "REPEAT('''',30)"),
-]
-BYTES = ["''", "x'00'", "x'27'", "x'5c'", "x'00ff27'", "x'2020'", "x'c3'", "x'6100'"]
-TIMES = ["'00:00:00'", "'-838:59:59'", "'838:59:59'", "'-00:00:01'", "'12:34:56'"]
-DATES = ["'0000-00-00'", "'2023-00-00'", "'1000-01-01'", "'9999-12-31'", "'2024-02-29'"]
-FLOATS = [
-    "0",
-    "-0e0",
-    "1.5e0",
-    "0.1e0",
-    "-3.4e38",
-    "-3.4028234663852886e38",
-    "1e-38",
-    "16777217e0",
-    "1234567.5e0",
-]
-DOUBLES = [
-    *(*FLOATS, "0.1e0+0.2e0", "1.7976931348623157e308", "5e-324", "-1e-300", "9007199254740993e0"),
-    *("-1.7976931348623157e308", "-2.2250738585072014e-308"),
-]
-VALUES: dict[str, list[str]] = {
-    "tinyint": ["-128", "127", "0"],
-    "tinyint unsigned": ["0", "255"],
-    "smallint": ["-32768", "32767"],
-    "mediumint unsigned": ["0", "16777215"],
-    "int": ["-2147483648", "2147483647"],
-    "bigint": ["-9223372036854775808", "9223372036854775807", "0"],
-    "bigint unsigned": ["18446744073709551615", "9223372036854775808", "0"],
-    "year": ["0", "1901", "2155", "1970"],
-    "bit(1)": ["0", "1"],
-    "bit(64)": ["0", "18446744073709551615", "9223372036854775808"],
-    "float": FLOATS,
-    "double": DOUBLES,
-    "decimal(10,2)": ["0", "-0.01", "99999999.99", "-99999999.99", "10"],
-    "decimal(65,30)": [f"{'9' * 35}.{'9' * 30}", f"-0.{'0' * 29}1", "0"],
-    "decimal(20)": ["-1", "99999999999999999999"],
-    "char(30)": TEXTS,
-    "varchar(60)": TEXTS,
-    "text": [*TEXTS, "REPEAT('long é',9000)"],
-    "varchar(40) collate utf8mb4_general_ci": TEXTS,
-    "binary(4)": [value for value in BYTES if value != "x'6100'"],
-    "varbinary(40)": BYTES,
-    "blob": [*BYTES, "REPEAT(x'00ff5c27',9000)"],
-    "enum('a','b''c','é','0')": ["1", "2", "'é'", "'0'"],
-    "set('x','y''','é','z')": ["0", "1", "15", "'x,é'"],
-    "date": DATES,
-    "datetime": [f"{date[:-1]} 23:59:59'" for date in DATES],
-    "datetime(6)": [f"{date[:-1]} 00:00:00.000001'" for date in DATES],
-    "timestamp": ["'0000-00-00 00:00:00'", "'1970-01-01 00:00:01'", "'2038-01-19 03:14:07'"],
-    "timestamp(3)": ["'2001-02-03 04:05:06.789'"],
-    "time": TIMES,
-    "time(6)": [f"{time[:-1]}.{'0' if '838' in time else '123456'}'" for time in TIMES],
-}
-JSONS = ["'1'", '\'{"b": [1, 2.5, null], "a": "it\'\'s"}\'', "'\"é\"'", "'[]'", "'18446744073709551615'"]
 TIDB_REFUSES = {"'2023-00-00'", "'2023-00-00 23:59:59'", "'2023-00-00 00:00:00.000001'"}
 
 

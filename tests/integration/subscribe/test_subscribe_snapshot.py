@@ -22,7 +22,7 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.points.load import table_copy
 from pumpclient import column
 from pumpclient.schema.table_definition import create_text, table
-from tests.drainer.mysql.chunks.test_both_ways import JSONS, VALUES
+from tests.drainer.mysql.chunks.column_values import JSONS, VALUES
 from tests.integration.support.copied_shop import SCHEMA, Shop
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import PumpProcess, Start

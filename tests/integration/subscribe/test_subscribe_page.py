@@ -21,7 +21,7 @@ from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.rig.workload.application import Application
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "subscribe.md").read_text()
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 DEADLINE_S = 60
