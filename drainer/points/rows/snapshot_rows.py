@@ -8,7 +8,7 @@ Holds   a chunk is read as a whole before it is given, so that what fails in the
         A call that is cancelled loses nothing: the next one gives what it would have
         The upstream keeps T readable for a while after the end, for who comes back
 Stops   `close`, also while the upstream hangs
-Tests   tests/drainer/points/rows/test_snapshot_rows.py, tests/integration/subscribe/test_subscribe_snapshot.py
+Tests   tests/drainer/points/rows/test_snapshot_rows.py
 """
 
 from __future__ import annotations
