@@ -25,7 +25,7 @@ from tests.crash.faults import index_damage
 from tests.pump.support.payloads import opened, pull, put_pair, wait_watermark
 from tidb_binlog.binlog import COMMIT, PREWRITE
 
-EVERY = 29
+EVERY = 89
 _FORKS = multiprocessing.get_context("forkserver")
 
 
@@ -56,8 +56,8 @@ async def test_damage_of_any_file_of_the_index(scratch: Path) -> None:
     ):
         for damage in damages:
             seen[await index_damage.judge(image, damage, scratch / "damaged")] += 1
-    assert seen["rebuilt"] > 400
-    assert seen["no loss"] > 400
+    assert seen["rebuilt"] > 130
+    assert seen["no loss"] > 130
 
 
 async def test_a_table_that_is_damaged_while_the_pump_runs_does_not_stop_pulls_for_good(
@@ -84,12 +84,12 @@ async def test_damage_of_the_file_of_sqlite(scratch: Path) -> None:
     flips = [
         index_damage.Damage("flip", name, at, at % 8)
         for name, size in image.files()
-        for at in range(0, size, size // 40)
+        for at in range(0, size, size // 20)
     ]
     sectors = list(image.sectors())
-    for damage in (*flips, *sectors[:: len(sectors) // 40]):
+    for damage in (*flips, *sectors[:: len(sectors) // 20]):
         seen[await index_damage.judge(image, damage, scratch / "damaged")] += 1
-    assert seen["told, rebuilt"] > 5
+    assert seen["told, rebuilt"] > 1
     assert seen["no loss"] > 10
 
 
@@ -124,7 +124,7 @@ def test_a_killed_process_leaves_the_index_whole(backend: str, scratch: Path) ->
     alarm, and no cut but that of a batch in the middle of whose write the process was killed."""
     path, rng = str(scratch / "kv"), random.Random(7)
     written = _FORKS.Value("q", 0)
-    for _ in range(12):
+    for _ in range(6):
         batches = _FORKS.Semaphore(0)
         writer = _FORKS.Process(
             target=write_until_killed, args=(path, backend, batches, written), daemon=True

@@ -41,7 +41,7 @@ class Fuzzer:
     seeds: Callable[[], Sequence[bytes]]
     feed: Callable[[bytes, random.Random], str]
     inputs: int
-    """Of `make test`: five seconds."""
+    """Of `make test`: two seconds."""
     mutations: Sequence[Mutation] = MUTATIONS
     reaches: Collection[str] = ()
     """How ends begin that come of so many inputs."""

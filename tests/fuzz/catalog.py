@@ -13,36 +13,36 @@ _OF_FIELDS: Final = (*MUTATIONS, *[field] * len(MUTATIONS))
 _OF_TEXT: Final = (*MUTATIONS, documents.value, documents.value, documents.value, documents.value)
 
 FUZZERS: Final[dict[str, Fuzzer]] = {
-    "http2": Fuzzer(http2.connections, http2.into_connection, 20_000, http2.FRAME_MUTATIONS, http2.ENDS),
-    "client": Fuzzer(client.replies, client.into_client, 20_000, http2.FRAME_MUTATIONS, client.ENDS),
+    "http2": Fuzzer(http2.connections, http2.into_connection, 7_000, http2.FRAME_MUTATIONS, http2.ENDS),
+    "client": Fuzzer(client.replies, client.into_client, 7_000, http2.FRAME_MUTATIONS, client.ENDS),
     "framing": Fuzzer(
         lambda: [*http2.BODIES, *http2.BEGINNINGS],
         http2.into_framing,
-        20_000,
+        7_000,
         reaches=("status 13, HTTP2", "messages, HTTP1", "status 8"),
     ),
     "hpack": Fuzzer(
-        rows.blocks, rows.into_hpack, 24_000, reaches=("4 blocks", "block 3: Comp", "block 1: List")
+        rows.blocks, rows.into_hpack, 8_000, reaches=("4 blocks", "block 3: Comp", "block 1: List")
     ),
-    "rows": Fuzzer(rows.rows, rows.into_rows, 14_000, reaches=("written again", "True, RowError")),
-    "walk": Fuzzer(binlogs.payloads, binlogs.into_walk, 12_000, _OF_FIELDS, ("rows, in arrays too", "rows")),
+    "rows": Fuzzer(rows.rows, rows.into_rows, 6_000, reaches=("written again", "True, RowError")),
+    "walk": Fuzzer(binlogs.payloads, binlogs.into_walk, 5_000, _OF_FIELDS, ("rows, in arrays too", "rows")),
     "store": Fuzzer(
-        binlogs.payloads, binlogs.into_store, 40_000, _OF_FIELDS, ("stored, type 0", "stored, type 2")
+        binlogs.payloads, binlogs.into_store, 14_000, _OF_FIELDS, ("stored, type 0", "stored, type 2")
     ),
     "requests": Fuzzer(
-        binlogs.requests, binlogs.into_requests, 20_000, _OF_FIELDS, ("0 pay", "4 pay", "Rejected")
+        binlogs.requests, binlogs.into_requests, 7_000, _OF_FIELDS, ("0 pay", "4 pay", "Rejected")
     ),
     "relay": Fuzzer(
-        files.relay_records, files.into_relay, 24_000, _OF_FIELDS, ("rows", "a DDL", "ConfigError")
+        files.relay_records, files.into_relay, 8_000, _OF_FIELDS, ("rows", "a DDL", "ConfigError")
     ),
     "archive": Fuzzer(
-        files.archive_records, files.into_archive, 20_000, _OF_FIELDS, ("rows", "pb, 34", "relay, 26")
+        files.archive_records, files.into_archive, 7_000, _OF_FIELDS, ("rows", "pb, 34", "relay, 26")
     ),
-    "etcd": Fuzzer(documents.values, documents.into_etcd_readers, 12_000, _OF_TEXT, documents.READERS),
+    "etcd": Fuzzer(documents.values, documents.into_etcd_readers, 5_000, _OF_TEXT, documents.READERS),
     "configuration": Fuzzer(
         documents.configurations,
         documents.into_configuration,
-        2_000,
+        1_000,
         (*_OF_TEXT, documents.line, documents.line),
         ("taken; taken", "taken; Config", "ConfigError"),
     ),

@@ -23,8 +23,8 @@ from tidb_binlog.upstream.standalone import StandaloneUpstream
 pytestmark = pytest.mark.integration
 ONE_WAY_S = 0.05
 WRITERS = 8
-EACH = 12
-CUTS = 8
+EACH = 8
+CUTS = 4
 DATABASES = ("far", "tidb_binlog")
 
 

@@ -21,7 +21,7 @@ from tests.spark.support.replay_world import target_of
 
 pytestmark = pytest.mark.integration
 
-KILLS = 12
+KILLS = 8
 WITHIN_S = 0.6
 """From the start of a process: some die before they have begun."""
 LAST_S = 120.0
@@ -54,7 +54,7 @@ def until_it_applies(process: Forked, log: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("seed", "relay"), [(1, False), (2, False), (3, True)])
+@pytest.mark.parametrize(("seed", "relay"), [(1, False), (3, True)])
 def test_killed_at_random_it_ends_as_if_it_had_not_been(
     target: Target, tmp_path: Path, seed: int, *, relay: bool
 ) -> None:

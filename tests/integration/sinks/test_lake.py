@@ -18,7 +18,7 @@ from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on
 from tests.waiting import until_here
 
 pytestmark = pytest.mark.integration
-TRANSACTIONS = 3000
+TRANSACTIONS = 1500
 
 
 @pytest.fixture
