@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from datetime import datetime, timedelta
@@ -56,8 +57,10 @@ def canonical(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
-@pytest.mark.parametrize("form", BEDS)
-@pytest.mark.parametrize("scenario", ["types", "ddl", "keys", "charset"])
+@pytest.mark.parametrize(
+    ("scenario", "form"),
+    [*itertools.product(("types", "ddl"), BEDS), *zip(("keys", "charset"), BEDS, strict=True)],
+)
 def test_rows_of_every_type(scenario: str, form: str, tmp_path: Path) -> None:
     transactions = [item for item in items(scenario) if isinstance(item, Transaction)]
     bed = BEDS[form](tmp_path)

@@ -21,7 +21,7 @@ from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
 
 Both = Callable[..., tuple[str, str]]
-SCENARIOS = ("basic", "ddl", "keys", "types")
+SCENARIOS = ("ddl", "types")
 VIEWS = ("changes", "transactions", "ddl", "files")
 
 

@@ -102,8 +102,8 @@ WORDS = (b"ALTER", b"UPDATE `m`", b"COMMIT", b"")
 
 @pytest.mark.parametrize(
     ("seed", "beside_rows"),
-    [(0, BESIDE_ROWS), (1, BESIDE_ROWS), (4, 0)],
-    ids=["at once, 0", "at once, 1", "beside the stream"],
+    [(0, BESIDE_ROWS), (4, 0)],
+    ids=["at once", "beside the stream"],
 )
 async def test_contents_equal_tidb_after_kills(target: Target, seed: int, beside_rows: int) -> None:
     """One life after the other dies; what is left of a DDL, of a conversion too, is done by the next."""
@@ -111,7 +111,7 @@ async def test_contents_equal_tidb_after_kills(target: Target, seed: int, beside
     recorded, chance, deaths = recording(), random.Random(seed), 0
     proxy = StatementProxy(target.host, target.port)
     try:
-        while deaths < 20:
+        while deaths < 12:
             word = chance.choice(WORDS)
             number = chance.randint(1, 20 if word else 400)
             proxy.arm(number, passes=chance.random() < 0.5, word=word)

@@ -25,7 +25,7 @@ from tidb_binlog.rowcodec.encoder import RowEncoder
 
 pytestmark = pytest.mark.integration
 
-ROWS, CONDITIONS = 60, 1500
+ROWS, CONDITIONS = 60, 600
 INFO = table()
 
 
