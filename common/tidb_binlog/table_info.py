@@ -197,6 +197,10 @@ class _Table(msgspec.Struct, gc=False):
     fk_info: Any = None
 
 
+# Annotations are evaluated here: msgspec crashes where two threads are the first to read such a document.
+msgspec.json.Decoder(_Table)
+
+
 def _name(name: str) -> dict[str, str]:
     return {"O": name, "L": name.lower()}
 
