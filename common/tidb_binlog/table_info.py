@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from tidb_binlog.errors import Corruption
+from tidb_binlog.foreign_document import ready
 from tidb_binlog.late_dataclass import dataclass, field
 
 # Type codes of the MySQL protocol.
@@ -197,10 +198,6 @@ class _Table(msgspec.Struct, gc=False):
     fk_info: Any = None
 
 
-# Annotations are evaluated here: msgspec crashes where two threads are the first to read such a document.
-msgspec.json.Decoder(_Table)
-
-
 def _name(name: str) -> dict[str, str]:
     return {"O": name, "L": name.lower()}
 
@@ -267,7 +264,7 @@ class FieldType:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> FieldType:
         """Read what TiDB writes of it into a DDL job. Raises `ValueError`."""
-        return cls.of(msgspec.convert(document, _FieldType))
+        return cls.of(msgspec.convert(document, ready(_FieldType)))
 
     @classmethod
     def of(cls, read: _FieldType) -> FieldType:
@@ -332,7 +329,7 @@ class Column:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Column:
         """Read what TiDB writes of it into a DDL job. Raises `ValueError`."""
-        return cls.of(msgspec.convert(document, _Column))
+        return cls.of(msgspec.convert(document, ready(_Column)))
 
     @classmethod
     def of(cls, read: _Column) -> Column:
@@ -473,7 +470,7 @@ class TableInfo:
     def from_json(cls, document: dict[str, Any]) -> TableInfo:
         """Read what TiDB writes of it into a DDL job. Raises `Corruption`."""
         try:
-            read = msgspec.convert(document, _Table)
+            read = msgspec.convert(document, ready(_Table))
             return cls(
                 id=read.id,
                 name=read.name.O,

@@ -130,6 +130,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "tidb_binlog": (
         ("errors", "late_dataclass", "version", "quantities", "tso", "wire"),
+        ("foreign_document",),
         (
             "clock",
             "backoff",
@@ -143,7 +144,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
             "upstream.watched",
             "upstream_port",
         ),
-        ("binlog", "checked", "foreign_document", "row_class", "status", "time_text", "type_text", "observe"),
+        ("binlog", "checked", "row_class", "status", "time_text", "type_text", "observe"),
         ("cluster", "config", "ddl_job", "http2", "net", "process", "rowcodec"),
         ("rpc", "page", "notify"),
         ("etcd",),

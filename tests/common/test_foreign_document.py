@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -230,3 +232,33 @@ def test_typed_takes_what_has_the_form() -> None:
     assert typed(b'{"a": [1]}', dict[str, list[int]], "it") == {"a": [1]}
     with pytest.raises(Corruption, match="it cannot be read"):
         typed(b'{"a": ["1"]}', dict[str, list[int]], "it")
+
+
+def test_threads_may_use_a_type_at_once_that_none_has_used_before() -> None:
+    """In another process: without `ready` it ends by a signal."""
+    program = """
+import sys, threading
+from typing import Any
+import msgspec
+from tidb_binlog.foreign_document import ready
+sys.setswitchinterval(1e-6)
+
+def structs(number):
+    inner = msgspec.defstruct("Inner", [(f"f{each}", int | None, None) for each in range(30)])
+    return msgspec.defstruct("Outer", [("a", inner), ("b", list[inner]), ("c", dict[str, inner])])
+
+def use():
+    for form in forms:
+        barrier.wait()
+        msgspec.convert(document, ready(form))
+
+forms, document = [structs(number) for number in range(300)], {"a": {}, "b": [{}], "c": {"x": {}}}
+barrier = threading.Barrier(8)
+threads = [threading.Thread(target=use) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
-import importlib.util
 import json
 import pickle
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,29 +31,6 @@ def test_a_definition_survives_the_way_out_and_back(scenario: str) -> None:
             assert TableInfo.from_json(json.loads(json.dumps(info.to_json()))) == info
             count += 1
     assert count > 10
-
-
-def test_threads_may_be_the_first_to_read_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left to be evaluated at the first reading, which crashed a Drainer whose sink and whose
-    stream met a table at once."""
-    spec = importlib.util.spec_from_file_location("read_by_nobody", ti.__file__)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    column = ti.Column(1, "a", 0, FieldType(ti.LONG))
-    document = TableInfo(
-        1, "t", (column,), (ti.Index(1, "i", (ti.IndexColumn("a", 0),), True, False),)
-    ).to_json()
-    called = set[str]()
-    sys.setprofile(lambda frame, event, _: called.add(frame.f_code.co_filename))
-    try:
-        module.TableInfo.from_json(document)
-    finally:
-        sys.setprofile(None)
-    assert ti.__file__ in called
-    assert not [name for name in called if "msgspec" in name or name.endswith("typing.py")]
 
 
 def test_a_broken_definition_is_named() -> None:

@@ -13,7 +13,7 @@ import socket
 
 import msgspec
 
-from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.foreign_document import UNREADABLE, ready
 from tidb_binlog.late_dataclass import dataclass
 
 
@@ -34,7 +34,7 @@ class ProcessIdentity:
     def from_json(cls, data: bytes) -> ProcessIdentity | None:
         """None if it is not one."""
         try:
-            return msgspec.json.decode(data, type=cls)
+            return msgspec.json.decode(data, type=ready(cls))
         except UNREADABLE:
             return None
 

@@ -17,6 +17,8 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import FieldInfo
 
+from tidb_binlog.foreign_document import ready
+
 _SIZE: Final = 1 << 64
 """Numbers have 64 bits: JSON has larger ones, and Python's has infinite ones."""
 _SCALARS: Final = (str, bool, int, float)
@@ -52,7 +54,7 @@ def own(document: Mapping[str, Any], form: type[S]) -> S:
     """A document that this process has made: as `read`, and a hundred times quicker where nothing in it is
     odd, for there may be thousands of lanes and pumps in it."""
     try:
-        return msgspec.convert(document, form)
+        return msgspec.convert(document, ready(form))
     except msgspec.ValidationError:
         return read(document, form)
 
