@@ -108,7 +108,7 @@ class Process:
         nodes = await self._starting.wait_for(lambda: connect_registry(settings.pd_urls, tls=tls))
         ends.push_async_callback(nodes.close)
         self._page.know(nodes)
-        if settings.load:
+        if settings.load and settings.to_database:
             from drainer.app.first_load import load_first  # once in a drainer's life
 
             await load_first(settings, upstream, nodes, self._starting, self._page)

@@ -75,7 +75,7 @@ async def build(
     runner = await builder_of(context.settings).build(context)
     context.operating.follow(runner)
     clock = context.operating.upstream_clock
-    return runner, open_collector(context, tls, runner.sink.start_ts, unbroken, clock)
+    return runner, open_collector(context, tls, runner.after_ts, unbroken, clock)
 
 
 def open_collector(

@@ -55,13 +55,16 @@ async def build(context: BuildContext) -> Runner[KafkaSink]:
         Client, client_settings(settings, upstream.cluster_id), line.answered, line.trouble
     )
     context.ends.push_async_callback(asyncio.to_thread, client.close, wait_s=0.0)
-    first = Topics(topic).only
-    await operating.wait_for(lambda: asyncio.to_thread(client.meet, first))
+    only = Topics(topic).only
+    await operating.wait_for(lambda: asyncio.to_thread(client.meet, only))
     if settings.transactions:
         await operating.wait_for(lambda: asyncio.to_thread(client.begin_producing))
+    first = await begin.first_rows(stored)
     place = await begin.place(
         lambda initial_ts: (
-            Place(stored.commit_ts, stored.schema_version)
+            Place(first.ts - 1)
+            if first is not None
+            else Place(stored.commit_ts, stored.schema_version)
             if stored is not None and stored.commit_ts
             else Place(initial_ts)
         ),
@@ -85,8 +88,8 @@ async def build(context: BuildContext) -> Runner[KafkaSink]:
         claim_check=settings.claim_check,
         past_ts=past_ts,
     )
-    if first:
-        await sink.open(first)
+    if only:
+        await sink.open(only)
     return begin.runner(sink, translator)
 
 

@@ -9,13 +9,14 @@ Tests  tests/drainer/app/test_savepoint_start.py, tests/integration/test_archive
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drainer import metrics
 from drainer.app.build import BuildContext, not_ahead
 from drainer.checkpoint.resume import AheadOfUpstream
-from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
+from drainer.checkpoint.savepoint import SNAPSHOT_NAME, Savepoint, adopt_cluster
 from drainer.checkpoint.value import Checkpoint
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
@@ -26,6 +27,9 @@ from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.tso import Ts
+
+if TYPE_CHECKING:
+    from drainer.app.first_rows import FirstRows
 
 S = TypeVar("S", bound=Sink)
 
@@ -47,10 +51,20 @@ class SavepointStart:
         adopt_cluster(settings.data_dir, context.upstream.cluster_id)
         self.savepoint = Savepoint(settings.data_dir)
         self.policy = Policy(ddl_rules.parse(settings.ddl_rules))
+        self.first: FirstRows | None = None
 
     async def stored(self) -> Checkpoint | None:
         """The savepoint as it is. Raises `Corruption`."""
         return await asyncio.to_thread(self.savepoint.load)
+
+    async def first_rows(self, stored: Checkpoint | None) -> FirstRows | None:
+        """Rows that are to come before the stream, which then begins at theirs. Raises as `first_rows`."""
+        settings = self._context.settings
+        if settings.load or os.path.exists(os.path.join(settings.data_dir, SNAPSHOT_NAME)):
+            from drainer.app.first_rows import open_first_rows  # once in a drainer's life
+
+            self.first = await open_first_rows(self._context, self.rules, stored)
+        return self.first
 
     async def place(self, decide: Callable[[int], Place], what: str, hint: str) -> Place:
         """What `decide` makes of the configuration's initial timestamp. `what` is there, `hint` what to do
@@ -77,9 +91,12 @@ class SavepointStart:
         """From there on."""
         context = self._context
         at_ts = context.settings.load_schema_snapshot
-        tracker = await context.operating.wait_for(
-            lambda: read_schema(context.upstream.history, *place, at_ts=at_ts)
-        )
+        if self.first is not None:
+            tracker = self.first.tracker
+        else:
+            tracker = await context.operating.wait_for(
+                lambda: read_schema(context.upstream.history, *place, at_ts=at_ts)
+            )
         translator = Translator(tracker, self.rules)
         metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
         return translator
@@ -92,4 +109,5 @@ class SavepointStart:
             self._context.operating.control,
             rules=RuleChange(translator, self.rules, None),
             interval_s=self._context.settings.checkpoint_interval_s,
+            first=self.first,
         )

@@ -2,6 +2,7 @@
 
     savepoint   TOML as a Go drainer writes it: consistent, commitTS, schema-version; a checksum as a comment
     .cluster    cluster id, decimal text: beside it, since a Go drainer rewrites the savepoint whole
+    snapshot    how far the rows that come before the stream are stored, while they are not all
     .begin      commit_ts, decimal text: where the stream began, until there is a savepoint
 
 Holds  a savepoint is replaced whole and durably, which a Go drainer's is not. Another cluster's directory
@@ -26,6 +27,7 @@ from tidb_binlog.tso import Ts
 
 NAME: Final = "savepoint"
 BEGIN_NAME: Final = ".begin"
+SNAPSHOT_NAME: Final = "snapshot"
 _MODE: Final = 0o644
 
 

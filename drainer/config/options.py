@@ -332,9 +332,9 @@ class DrainerConfig(RuleOptions):
             )
         check_limits(self, DrainerConfig)
         self.check_names()
-        if self.load and (self.standby or not self.to_database):
+        if self.load and (self.standby or not (self.to_database or self.db_type == "kafka")):
             raise ConfigError(
-                "--load is for the first start of a drainer of a database",
+                "--load is for the first start of a drainer of a database or of Kafka",
                 hint="a standby takes over what was loaded; start without it",
             )
         self.check_listener()

@@ -23,7 +23,7 @@ Calls come from one event loop, one at a time, in this order:
 `tasks` and `save` run beside them, also beside `finish`. What has a body here has a default that suits a sink
 which writes before `flush` returns and has nothing of the kind; such a sink needs `take`, `take_ddl`,
 `watermark`, `flush`, `ready`, `save`, `finish`, `close` and the four timestamps. What only some sinks can do
-is apart, in four classes of which all members have defaults. A sink is built by a module named in
+is apart, in five classes of which all members have defaults. A sink is built by a module named in
 `drainer.config.sink_options.SINKS`, and tried by `tests/contract/test_sink.py`.
 
 Tests  tests/contract/test_sink.py
@@ -67,6 +67,15 @@ class TakesLarge(Protocol):
     async def take_large(self, large: LargeTransaction) -> None:
         """A large transaction comes next, and is done when it returns, or the stream is to stop."""
         return
+
+
+class TakesSnapshot(Protocol):
+    """Rows that stood in the upstream where the stream begins."""
+
+    async def take_snapshot(self, pieces: AsyncIterator[Transaction], *, is_end: bool) -> None:
+        """Some of them, before anything else: they are stored when it returns. Those that came last before a
+        crash come again. `is_end`: these are the last ones, everything up to their commit_ts was given."""
+        raise AssertionError("a sink that takes no snapshot")
 
 
 class StandsStill(Protocol):
@@ -151,7 +160,7 @@ class Tells(Protocol):
         return {}
 
 
-class Sink(TakesLarge, StandsStill, TakesRules, Tells, Protocol):
+class Sink(TakesLarge, TakesSnapshot, StandsStill, TakesRules, Tells, Protocol):
     """See the module. Timestamps are commit_ts of the upstream."""
 
     background: Background

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from drainer import metrics
 from drainer.operate.control.pause_and_reload import Control
@@ -34,12 +34,32 @@ logger = log.get("drainer.applier")
 
 HELD: Final = "held back by the operator"
 HELD_TO_COMPARE: Final = "held still for a moment, for snapshots of the downstream"
+IN_SNAPSHOT: Final = "sending the rows of the snapshot"
 S = TypeVar("S", bound=Sink)
+
+
+class First(Protocol):
+    """Rows of a snapshot, which come before the stream."""
+
+    @property
+    def ts(self) -> Ts:
+        """The stream follows it."""
+        ...
+
+    async def give(
+        self, sink: Sink, rows_of: Callable[[Iterator[Transaction]], AsyncIterator[Transaction]]
+    ) -> None:
+        """All of them, or until `close`. `rows_of` makes of the rows of a chunk what the sink takes."""
+        ...
+
+    async def close(self) -> None:
+        """Idempotent."""
+        ...
 
 
 class Runner(Generic[S]):
     """`control`: what operators hold back. `rules`: of a stream whose filters and routes may change.
-    `interval_s` between checkpoints."""
+    `interval_s` between checkpoints. `first`: what is given before the stream."""
 
     def __init__(
         self,
@@ -49,8 +69,10 @@ class Runner(Generic[S]):
         *,
         rules: RuleChange | None = None,
         interval_s: float = 0.5,
+        first: First | None = None,
     ) -> None:
         self.sink = sink
+        self._first = first
         self._interval_s = interval_s
         self._traced = TracedItems(items) if trace.is_on() else None
         self._items: ItemSource = self._traced or items
@@ -78,6 +100,11 @@ class Runner(Generic[S]):
     @property
     def stored_ts(self) -> Ts:
         return self.sink.stored_ts
+
+    @property
+    def after_ts(self) -> Ts:
+        """From where to pull."""
+        return self._first.ts if self._first is not None else self.sink.start_ts
 
     @property
     def resolved_ts(self) -> Ts:
@@ -122,6 +149,9 @@ class Runner(Generic[S]):
         if self.sink.can_be_held:
             self._hold.state.open(self.sink.equal_from_ts)
         try:
+            if self._first is not None:
+                self._doing = IN_SNAPSHOT
+                await self._first.give(self.sink, self._rows)
             while (batch := await self._next_batch(batches)) is not None:
                 with traced(batch):
                     await self._apply(batch)
@@ -163,6 +193,8 @@ class Runner(Generic[S]):
         """
         sink, finished = self.sink, False
         self._taking.stop()
+        if self._first is not None:
+            await self._first.close()
         self._control.let_go()
         sink.stop()
         sink.background.wake()
@@ -248,6 +280,16 @@ class Runner(Generic[S]):
             self._count(await self.sink.take_piece(piece))
             self._publish_count()
         self._doing = self.sink.verb
+
+    async def _rows(self, pieces: Iterator[Transaction]) -> AsyncIterator[Transaction]:
+        """Of a snapshot, which may lie on disk."""
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            if self._control.holds:
+                await self._admit(piece)
+                self._doing = IN_SNAPSHOT
+            self._count(piece)
+            yield piece
+        self._publish_count()
 
     async def _apply_whole(self, spilled: Spilled) -> None:
         """The sink reads it; what it read last is counted."""

@@ -439,7 +439,7 @@ class Avro:
     def rows(self, transaction: Transaction) -> Iterator[Message]:
         """One message a row; an update that changes the key is two. Raises what the registry raises."""
         commit_ts = transaction.commit_ts
-        tails = self._tails(commit_ts)
+        tails = self._tails(commit_ts, is_snapshot=bool(transaction.snapshot))
         for events in transaction.tables:
             table = self._tables.get(events.table) or self._table(events.table)
             make, seq = table.make, events.first_ordinal
@@ -458,11 +458,13 @@ class Avro:
                     )
                 seq += 1
 
-    def _tails(self, commit_ts: Ts) -> dict[int, bytes]:
+    def _tails(self, commit_ts: Ts, *, is_snapshot: bool) -> dict[int, bytes]:
         """The fields after those of the row, by kind."""
         if not self._options.tidb_extension:
             return dict.fromkeys(_OPS, b"")
         times = put_svarint(commit_ts) + put_svarint(tso.physical_ms(commit_ts))
+        if is_snapshot:
+            return {INSERT: avro_string("r") + times}
         return {kind: op + times for kind, op in _OPS.items()}
 
     def ddl(self, ddl: Ddl, text: str) -> None:

@@ -307,7 +307,7 @@ class CanalJson:
 
     def _single(self, transaction: Transaction) -> Iterator[Message]:
         commit_ts = transaction.commit_ts
-        when, tail = self._when(commit_ts), self._tail(commit_ts)
+        when, tail = self._when(commit_ts), self._tail(transaction)
         end = "}}" if tail != "}" else ""
         for events in transaction.tables:
             table = self._tables.get(events.table) or self._table(events.table)
@@ -341,7 +341,7 @@ class CanalJson:
         for events in transaction.tables:
             table = self._tables.get(events.table) or self._table(events.table)
             for kind, seq, run in self._runs(table, events):
-                yield self._run(transaction.commit_ts, table, kind, seq, [change[0] for change in run])
+                yield self._run(transaction, table, kind, seq, [change[0] for change in run])
 
     def _runs(self, table: _CanalTable, events: TableEvents) -> Iterator[tuple[int, int, list[_Change]]]:
         """(kind, seq of the first, changes) of each message."""
@@ -361,10 +361,13 @@ class CanalJson:
         if run:
             yield run_kind, run_seq, run
 
-    def _run(self, commit_ts: Ts, table: _CanalTable, kind: int, seq: int, run: list[_Parts]) -> Message:
+    def _run(
+        self, transaction: Transaction, table: _CanalTable, kind: int, seq: int, run: list[_Parts]
+    ) -> Message:
+        commit_ts = transaction.commit_ts
         data = ",".join(parts[1] for parts in run)
         old = f"[{','.join(parts[2] for parts in run)}]" if kind == UPDATE else NULL
-        tail = self._tail(commit_ts)
+        tail = self._tail(transaction)
         end = f"{seq}}}}}" if tail != "}" else ""
         value = (
             f"{table.heads[kind]}{self._when(commit_ts)}{run[0][0]}{table.middle}{data}],"
@@ -429,9 +432,12 @@ class CanalJson:
         ms = tso.physical_ms(commit_ts)
         return f'{ms},"ts":{ms},"sql":"","sqlType":{{'
 
-    def _tail(self, commit_ts: Ts) -> str:
+    def _tail(self, transaction: Transaction) -> str:
         """What stands between `old` and the row's number, or the end."""
-        return f',"_tidb":{{"commitTs":{commit_ts},"seq":' if self._options.tidb_extension else "}"
+        if not self._options.tidb_extension:
+            return "}"
+        mark = '"snapshot":true,' if transaction.snapshot else ""
+        return f',"_tidb":{{"commitTs":{transaction.commit_ts},{mark}"seq":'
 
     @staticmethod
     def _fields(schema: str, table: str, ts: Ts, kind: str, sql: str) -> dict[str, Any]:

@@ -262,6 +262,7 @@ def _decimal_type(scale: int, precision: int) -> Schema:
 
 _PLANS_MAX: Final = 10_000
 _OPS: Final = {INSERT: "c", UPDATE: "u", DELETE: "d"}
+_READ: Final = {INSERT: "r"}
 
 # (row before, row after, key) as JSON; None: the key changed
 _Parts = tuple[str, str, str]
@@ -350,13 +351,13 @@ class DebeziumJson:
 
     def rows(self, transaction: Transaction) -> Iterator[Message]:
         """One message a row; an update that changes the key is two."""
-        commit_ts = transaction.commit_ts
+        commit_ts, ops = transaction.commit_ts, _READ if transaction.snapshot else _OPS
         ms = tso.physical_ms(commit_ts)
         for events in transaction.tables:
             table = self._tables.get(events.table) or self._table(events.table)
             make, start, end, keyed = table.make, table.start, table.end, table.keyed
             fold = table.rows.fold
-            head = self._source_head(ms, table.source)
+            head = self._source_head(ms, table.source, "true" if transaction.snapshot else "false")
             tail, when = self._source_tail(commit_ts), f',"ts_ms":{ms},"transaction":null}}{end}'
             seq = events.first_ordinal
             for event, row in zip(events.kinds, events.rows, strict=True):
@@ -366,7 +367,7 @@ class DebeziumJson:
                 ):
                     value = (
                         f'{start}{{"before":{before},"after":{after},"source":{head}{seq}{tail},'
-                        f'"op":"{_OPS[kind]}"{when}'
+                        f'"op":"{ops[kind]}"{when}'
                     )
                     row_key = f"{table.key_start}{key}{table.key_end}".encode() if keyed else None
                     yield Message(
@@ -411,9 +412,9 @@ class DebeziumJson:
         """Debezium's envelope has no such form."""
         return
 
-    def _source_head(self, ms: int, source: str) -> str:
+    def _source_head(self, ms: int, source: str, snapshot: str = "false") -> str:
         place = '"server_id":0,"gtid":null,"file":"","pos":0,"row":'
-        return f'{self._source}{ms},"snapshot":"false",{source},{place}'
+        return f'{self._source}{ms},"snapshot":"{snapshot}",{source},{place}'
 
     def _source_tail(self, ts: Ts) -> str:
         return f',"thread":0,"query":null,"commit_ts":{ts},{self._cluster_id}'

@@ -29,7 +29,7 @@ from drainer.sink.kafka.messages import (
     rows_of,
     too_large,
 )
-from drainer.sink.kafka.position import Headers, Position
+from drainer.sink.kafka.position import NOTHING, Headers, Position
 from drainer.txn import Ddl, Transaction
 from tidb_binlog.tso import Ts
 
@@ -86,7 +86,8 @@ class ObinlogFeed:
         sendables = []
         for schema, table, part in self._messages.units(transaction):
             place = await self._destinations.place(schema, table, None, transaction.commit_ts)
-            for envelope in self._messages.transaction(part, place.stored, place.limit, cut=cut):
+            stored = NOTHING if transaction.snapshot else place.stored
+            for envelope in self._messages.transaction(part, stored, place.limit, cut=cut):
                 sent = await self._kept(place, envelope) if envelope.claim else envelope
                 sendables.append((place, sent))
         return sendables

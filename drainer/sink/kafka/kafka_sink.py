@@ -210,6 +210,15 @@ class KafkaSink(Sink):
             self._window.mark(piece.commit_ts, 0)
         return piece
 
+    async def take_snapshot(self, pieces: AsyncIterator[Transaction], *, is_end: bool) -> None:
+        commit_ts = 0
+        async for piece in pieces:
+            commit_ts = piece.commit_ts
+            await self._send_all(self._feed.transaction(piece), again=True)
+        await self._drained()
+        if is_end:
+            self._window.mark(commit_ts, 0)
+
     async def take_ddl(self, ddl: Ddl) -> None:
         if ddl.commit_ts > self._start.commit_ts:
             statements, reason = statements_of(ddl, self._policy, self._route)
@@ -226,9 +235,10 @@ class KafkaSink(Sink):
     def watermark(self, ts: Ts) -> None:
         self._window.mark(ts, 0)
 
-    async def _send_all(self, messages: AsyncIterator[Sendable]) -> None:
+    async def _send_all(self, messages: AsyncIterator[Sendable], *, again: bool = False) -> None:
+        """`again`: what a partition may have already, too."""
         async for place, envelope in messages:
-            if envelope.position > place.stored:
+            if again or envelope.position > place.stored:
                 if not self._has_room():
                     await self.background.until(self._may_send)
                 if self._settings.transactions and not self._in_transaction:

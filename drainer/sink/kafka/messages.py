@@ -30,12 +30,18 @@ CLAIM_CHECK: Final = "claim-check"
 OVERSIZE: Final = (FAIL, SPLIT, HANDLE_KEY_ONLY, CLAIM_CHECK)
 LAST: Final = "last"
 KIND: Final = "kind"
+SNAPSHOT: Final = "snapshot"
 WATERMARK: Final = "watermark"
 # Of a record batch and of one record in it, besides key, value and headers; and of a header.
 _FRAME_BYTES: Final = 61 + 6 * 5
 _HEADER_BYTES: Final = 10
 # What stands before the tables of an obinlog, and headers about its place.
 _HEAD_BYTES: Final = 120
+
+
+def snapshot_header(transaction: Transaction) -> Headers:
+    """Of messages of rows that stood in the upstream."""
+    return [(SNAPSHOT, b"1")] if transaction.snapshot else []
 
 
 class Envelope(NamedTuple):
@@ -107,7 +113,8 @@ class ObinlogMessages:
     def _fitting(self, unit: Transaction, limit: int, *, cut: bool) -> Iterator[Envelope]:
         value = self._writer.transaction(unit)
         position = Position(unit.commit_ts, last_ordinal(unit))
-        headers: Headers = headers_of(position) if cut or self._headers else []
+        headers: Headers = headers_of(position) if cut or self._headers or unit.snapshot else []
+        headers += snapshot_header(unit)
         if cut:
             headers.append((LAST, b"1" if unit.last else b"0"))
         size = size_of(None, value, headers)

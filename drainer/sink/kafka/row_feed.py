@@ -31,6 +31,7 @@ from drainer.sink.kafka.messages import (
     Envelope,
     named_watermark,
     size_of,
+    snapshot_header,
 )
 from drainer.sink.kafka.position import WHOLE, Headers, Position, headers_of
 from drainer.txn import Ddl, Transaction
@@ -63,10 +64,11 @@ class RowFeed:
             place = await place_of(message.schema, message.table, message.spread, ts)
             ends_key = place.compacted and message.kind == "delete" and message.value is not None
             own = position._replace(half=position.half - 1) if ends_key else position
-            envelope = Envelope(message.key, message.value, own, headers_of(own))
+            headers = [*headers_of(own), *snapshot_header(transaction)]
+            envelope = Envelope(message.key, message.value, own, headers)
             if place.compacted and message.key is None:
                 raise _without_key(message, place.topic)
-            if envelope.size > place.limit and own > place.stored:
+            if envelope.size > place.limit and (transaction.snapshot or own > place.stored):
                 envelope = await self._smaller(transaction, message, place, envelope)
             yield place, envelope
             if ends_key:

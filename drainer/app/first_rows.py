@@ -1,0 +1,121 @@
+"""First rows: what the upstream's tables have, before the stream of a sink that keeps a savepoint (`--load`).
+
+Drives  `drainer.points.rows`
+Owns    the file `snapshot` of the data directory: up to where rows are stored, from before the first one on
+Order   the position; rows of a chunk; the position again; at the end the savepoint, then the file is gone
+Holds   it happens once: where there is a savepoint, and no such file, only the stream follows
+Never   goes on at another timestamp than the one that rows were given of: they are in the topic already
+Tests   tests/drainer/app/test_first_rows.py, tests/integration/sinks/test_kafka_snapshot.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
+
+from drainer.app.build import BuildContext
+from drainer.checkpoint.savepoint import SNAPSHOT_NAME
+from drainer.checkpoint.value import Checkpoint
+from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_rows import SnapshotRows, open_snapshot
+from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld
+from drainer.points.worker_pool import Ended
+from drainer.sink import Sink
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.txn import Transaction
+from tidb_binlog import checked
+from tidb_binlog.errors import ConfigError, Corruption, Rejected
+from tidb_binlog.filesystem import read_file, replace_file
+from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
+
+logger = log.get("drainer.first_rows")
+
+_ANEW: Final = "begin anew with an empty data-dir and another topic"
+
+
+class FirstRows:
+    """Made by `open_first_rows`."""
+
+    def __init__(self, rows: SnapshotRows, tracker: SchemaTracker, path: str) -> None:
+        self.ts: Ts = rows.begin.ts
+        self.tracker = tracker
+        self._rows = rows
+        self._path = path
+        self._stopping = False
+
+    async def give(
+        self, sink: Sink, rows_of: Callable[[Iterator[Transaction]], AsyncIterator[Transaction]]
+    ) -> None:
+        """All that are left, or until `close`. Raises `SnapshotLost`, and what the sink does."""
+        try:
+            while (chunk := await self._rows.next()) is not None:
+                await sink.take_snapshot(rows_of(chunk.pieces), is_end=chunk.position.is_end)
+                if not chunk.position.is_end:
+                    _store(self._path, chunk.position)
+        except Ended:
+            if not self._stopping:
+                raise
+            return
+        if not self._stopping:
+            await sink.save()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+            logger.info("the snapshot is given", ts=self.ts)
+
+    async def close(self) -> None:
+        """Idempotent."""
+        self._stopping = True
+        await self._rows.close()
+
+
+async def open_first_rows(context: BuildContext, rules: Rules, stored: Checkpoint | None) -> FirstRows | None:
+    """None where there is nothing to give, or nothing more. Raises `Rejected`, and as `open_snapshot`."""
+    settings = context.settings
+    path = os.path.join(settings.data_dir, SNAPSHOT_NAME)
+    position = _stored(path)
+    has_stream = stored is not None and stored.commit_ts >= (position.ts if position is not None else 1)
+    if has_stream or (position is None and not settings.load):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return None
+    settings.check_upstream()
+    wanted_position = position or SnapshotPosition()
+
+    async def opened() -> tuple[SnapshotRows, SchemaTracker]:
+        try:
+            return await open_snapshot(
+                settings,
+                context.upstream,
+                rules,
+                wanted_position,
+                hold_name=f"drainer_snapshot_{settings.name}",
+                directory=settings.data_dir,
+            )
+        except (SnapshotLost, SnapshotTooOld) as error:
+            if position is None:
+                raise
+            raise Rejected(f"the snapshot cannot go on: {error.message}", hint=_ANEW) from None
+
+    rows, tracker = await context.operating.wait_for(opened)
+    context.ends.push_async_callback(rows.close)
+    if not rows.is_empty:
+        _store(path, rows.begin)
+    logger.info("a snapshot comes first", ts=rows.begin.ts, rows_given=rows.begin.rows)
+    return FirstRows(rows, tracker, path)
+
+
+def _stored(path: str) -> SnapshotPosition | None:
+    try:
+        return SnapshotPosition.of(checked.read_text(read_file(path).decode()).strip())
+    except FileNotFoundError:
+        return None
+    except (ValueError, ConfigError) as error:
+        raise Corruption(f"{path} cannot be read: {error}", hint=_ANEW) from None
+
+
+def _store(path: str, position: SnapshotPosition) -> None:
+    replace_file(path, checked.text(f"{position.text()}\n").encode())

@@ -1,0 +1,158 @@
+"""Rows before the stream: stopped at any step a start goes on at the same moment, and nothing is missing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.app.first_rows import FirstRows, open_first_rows
+from drainer.changes.row_reader import RowReader
+from drainer.checkpoint.savepoint import SNAPSHOT_NAME
+from drainer.checkpoint.value import Checkpoint
+from drainer.points.load import table_copy, upstream_schema
+from drainer.points.snapshot.moment import open_upstream_snapshot
+from drainer.stream.rules.rule_set import read_rules
+from drainer.txn import Transaction
+from tests.drainer.points.load.load_bed import SCHEMA, Bed
+from tidb_binlog.errors import Corruption, Rejected
+
+pytestmark = pytest.mark.integration
+KEYED, PLAIN = 1000, 300
+STOOD = sorted(
+    [*(("keyed", number) for number in range(KEYED)), *(("plain", number) for number in range(PLAIN))]
+)
+
+
+class Crash(Exception):
+    """Nothing is done after it."""
+
+
+class ListSink:
+    """What it was given; it crashes before or after it has taken so many chunks."""
+
+    def __init__(self, left: int = -1, *, takes: bool = True) -> None:
+        self.chunks: list[list[tuple[str, int]]] = []
+        self.stored_ts = 0
+        self.ended = False
+        self._left = left
+        self._takes = takes
+
+    async def take_snapshot(self, pieces: AsyncIterator[Transaction], *, is_end: bool) -> None:
+        reader = RowReader()
+        rows = [row async for piece in pieces for row in reader.transaction(piece).rows]
+        self._left -= 1
+        if self._left == 0 and not self._takes:
+            raise Crash
+        self.chunks.append([(row.table.name, next(iter(row.after.values()))) for row in rows if row.after])
+        self.ended = is_end
+        if self._left == 0:
+            raise Crash
+
+    async def save(self) -> None:
+        self.stored_ts = 1
+
+
+@pytest.fixture
+def bed(mariadb: MariaDbServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
+    monkeypatch.setattr(table_copy, "CHUNK_ROWS_MAX", 200)
+    bed = Bed(mariadb)
+    bed.publish("keyed", [("id", "bigint"), ("item", "varchar(40)")], ("id",))
+    bed.publish("plain", [("a", "int")])
+    bed.run(
+        f"CREATE TABLE {SCHEMA}.keyed (id BIGINT PRIMARY KEY, item VARCHAR(40))",
+        f"CREATE TABLE {SCHEMA}.plain (a INT)",
+        f"INSERT INTO {SCHEMA}.keyed SELECT seq, 'x' FROM seq_0_to_{KEYED - 1}",
+        f"INSERT INTO {SCHEMA}.plain SELECT seq FROM seq_0_to_{PLAIN - 1}",
+    )
+    yield bed
+    bed.clean()
+
+
+@pytest.fixture
+def reopening(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a TiDB: T is shown again. Nothing is written meanwhile, so any moment is T."""
+
+    async def again(*arguments: Any, at_ts: int = 0, **more: Any) -> Any:
+        snapshot: Any = await open_upstream_snapshot(*arguments, **more)
+        snapshot.ts = at_ts or snapshot.ts
+        return snapshot
+
+    monkeypatch.setattr(upstream_schema, "open_upstream_snapshot", again)
+
+
+async def life(bed: Bed, data_dir: Path, sink: Any, stored: Checkpoint | None = None) -> FirstRows | None:
+    """Returns the rows that were there to give."""
+
+    async def wait_for(work: Any) -> Any:
+        return await work()
+
+    async def pieces_of(pieces: Iterator[Transaction]) -> AsyncIterator[Transaction]:
+        for piece in pieces:
+            yield piece
+
+    bed.options = {"data_dir": str(data_dir), "load": True, "table_migrate_rule": ()}
+    async with contextlib.AsyncExitStack() as ends:
+        context: Any = SimpleNamespace(
+            settings=bed.settings(),
+            upstream=bed.upstream,
+            ends=ends,
+            operating=SimpleNamespace(wait_for=wait_for),
+        )
+        first = await open_first_rows(context, read_rules(bed.settings()), stored)
+        if first is not None:
+            await first.give(sink, pieces_of)
+        return first
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_killed_at_any_chunk_it_goes_on_at_the_same_moment(
+    bed: Bed, tmp_path: Path, reopening: None, takes: bool
+) -> None:
+    given: list[list[tuple[str, int]]] = []
+    moments = set()
+    while True:
+        sink = ListSink(2, takes=takes)
+        try:
+            first = await life(bed, tmp_path, sink)
+        except Crash:
+            given += sink.chunks
+            moments.add((tmp_path / SNAPSHOT_NAME).read_text().split(":")[1])
+            continue
+        assert first is not None
+        given += sink.chunks
+        moments.add(str(first.ts))
+        break
+    assert len(moments) == 1
+    assert sink.ended
+    assert sink.stored_ts
+    assert not (tmp_path / SNAPSHOT_NAME).exists()
+    once = {tuple(chunk) for chunk in given}
+    assert sorted(row for chunk in once for row in chunk) == STOOD
+    assert (len(once) == len(given)) is not takes, "what came last before a kill comes again"
+
+
+async def test_it_happens_once(bed: Bed, tmp_path: Path) -> None:
+    sink = ListSink()
+    first = await life(bed, tmp_path, sink)
+    assert first is not None
+    assert sorted(row for chunk in sink.chunks for row in chunk) == STOOD
+    assert await life(bed, tmp_path, sink, Checkpoint(first.ts, False, 1)) is None
+
+
+async def test_a_moment_that_is_gone_is_said(bed: Bed, tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        await life(bed, tmp_path, ListSink(2))
+    before = Checkpoint(int((tmp_path / SNAPSHOT_NAME).read_text().split(":")[1]) - 1, True, 1)
+    for stored in (None, before):
+        with pytest.raises(Rejected, match="the snapshot cannot go on") as refused:
+            await life(bed, tmp_path, ListSink(), stored)
+        assert "another topic" in refused.value.hint
+    (tmp_path / SNAPSHOT_NAME).write_text("nonsense\n")
+    with pytest.raises(Corruption, match="cannot be read"):
+        await life(bed, tmp_path, ListSink())

@@ -1,0 +1,158 @@
+"""`--load` with Kafka: the rows of a program's MariaDB come first, marked, then the stream; once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+import pumpclient
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.checkpoint.savepoint import SNAPSHOT_NAME
+from drainer.mysql.connection import Connection, Target, connect
+from tests.fakes.kafka import Message, MockKafka
+from tests.forked import Forked
+from tests.integration.support.copied_shop import DEADLINE_S, SCHEMA, Shop, answers
+from tests.rig.workload.application import Application
+from tidb_binlog.upstream.standalone import StandaloneUpstream
+
+pytestmark = pytest.mark.integration
+ROWS = 3000
+TOPIC = "shop"
+Rows = Counter[tuple[str, str, str]]
+
+
+class Scene:
+    """A shop, a pump, and a drainer with `--load`."""
+
+    def __init__(self, config: Path, kafka: MockKafka, connection: Connection, shop: Shop) -> None:
+        self.config = config
+        self.kafka = kafka
+        self.connection = connection
+        self.shop = shop
+        self.log = config.with_suffix(".log")
+
+    def start(self) -> Forked:
+        return Forked("drainer", ["--load", f"--config={self.config}"], self.log)
+
+    def messages(self) -> list[Message]:
+        return self.kafka.messages(TOPIC)
+
+    def contents(self) -> Rows:
+        self.connection.rollback()
+        return Counter(
+            (name, str(number), text)
+            for name in ("keyed", "plain")
+            for number, text in self.connection.rows(f"SELECT id, v FROM {SCHEMA}.{name}".encode())
+        )
+
+    async def until(self, condition: Callable[[], bool], drainer: Forked) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await asyncio.to_thread(condition):
+                assert drainer.poll() is None, self.log.read_text()[-2000:]
+                await asyncio.sleep(0.1)
+
+
+def rows_of(messages: list[Message]) -> Rows:
+    found: Rows = Counter()
+    for message in messages:
+        document = json.loads(message.value or b"")
+        if not document["isDdl"]:
+            assert document["type"] == "INSERT"
+            found.update((document["table"], row["id"], row["v"]) for row in document["data"])
+    return found
+
+
+def is_marked(message: Message) -> bool:
+    marked = json.loads(message.value or b"")["_tidb"].get("snapshot", False)
+    assert marked is (dict(message.headers or ()).get("snapshot") == b"1")
+    return bool(marked)
+
+
+@pytest.fixture
+async def scene(
+    etcd_clean: str, mariadb: MariaDbServer, free_port: Callable[[], int], tmp_path: Path
+) -> AsyncIterator[Scene]:
+    await (await StandaloneUpstream.connect(etcd_clean)).close()
+    kafka = MockKafka()
+    kafka.create(TOPIC)
+    status, own = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    config = tmp_path / "drainer.toml"
+    config.write_text(
+        f'pd-urls = "{etcd_clean}"\naddr = "{own}"\nnode-id = "first"\ndata-dir = "{tmp_path}/drainer"\n'
+        f'[syncer]\ndb-type = "kafka"\n[syncer.from]\nhost = "127.0.0.1"\nport = {mariadb.port}\n'
+        f'user = "{mariadb.user}"\npassword = "{mariadb.password}"\n'
+        f'outcome-table = "{SCHEMA}.binlog_outcome"\n'
+        f'[syncer.to]\nkafka-addrs = "{kafka.servers}"\nformat = "canal-json"\ntopic = "{TOPIC}"\n'
+    )
+    pump = Forked(
+        "pump", [f"--pd-urls={etcd_clean}", f"--addr={status}", f"--data-dir={tmp_path}/pump"], tmp_path / "p"
+    )
+    connection = connect(Target("127.0.0.1", mariadb.port, mariadb.user, mariadb.password))
+    application = Application(mariadb, SCHEMA)
+    try:
+        await answers(f"http://{status}/status", pump)
+        application.create()
+        async with pumpclient.open_publisher(etcd_clean, outcomes=application.outcomes) as publisher:
+            shop = Shop(application, publisher, ROWS)
+            await shop.begin()
+            await shop.write()
+            yield Scene(config, kafka, connection, shop)
+    finally:
+        pump.kill()
+        pump.wait()
+        application.close()
+        connection.run(b"UNLOCK TABLES")
+        connection.run(f"DROP DATABASE IF EXISTS {SCHEMA}".encode())
+        connection.close()
+        kafka.close()
+
+
+@contextlib.asynccontextmanager
+async def running(scene: Scene) -> AsyncIterator[Forked]:
+    drainer = scene.start()
+    try:
+        yield drainer
+    finally:
+        drainer.kill()
+        drainer.wait()
+
+
+async def test_rows_come_first_then_the_stream_and_only_once(scene: Scene) -> None:
+    async with running(scene) as drainer:
+        for _ in range(30):
+            await scene.shop.write()
+        await scene.until(lambda: rows_of(scene.messages()) == scene.contents(), drainer)
+        assert not (scene.config.parent / "drainer" / SNAPSHOT_NAME).exists()
+        drainer.send_signal(signal.SIGKILL)
+        drainer.wait()
+    async with running(scene) as drainer:
+        await scene.shop.write()
+        await scene.until(lambda: rows_of(scene.messages()) == scene.contents(), drainer)
+        drainer.send_signal(signal.SIGTERM)
+        assert drainer.wait(DEADLINE_S) == 0
+    marks = [is_marked(message) for message in scene.messages()]
+    assert marks == sorted(marks, reverse=True)
+    assert marks.count(True) >= 2 * ROWS
+    moments = {json.loads(message.value or b"")["_tidb"]["commitTs"] for message in scene.messages()[:ROWS]}
+    assert len(moments) == 1
+
+
+async def test_a_moment_that_is_gone_is_refused(scene: Scene) -> None:
+    """A MariaDB shows T to one process."""
+    scene.connection.run(f"LOCK TABLES {SCHEMA}.plain WRITE".encode())
+    async with running(scene) as drainer:
+        await scene.until(lambda: len(scene.messages()) >= ROWS, drainer)
+        drainer.send_signal(signal.SIGTERM)
+        assert drainer.wait(DEADLINE_S) == 0, "it ends while the upstream hangs"
+    scene.connection.run(b"UNLOCK TABLES")
+    async with running(scene) as drainer:
+        assert await asyncio.to_thread(drainer.wait, DEADLINE_S) == 4
+    assert "the snapshot cannot go on" in scene.log.read_text()
+    assert not any(table == "plain" for table, _, _ in rows_of(scene.messages()))
