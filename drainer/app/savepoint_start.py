@@ -9,14 +9,13 @@ Tests  tests/drainer/app/test_savepoint_start.py, tests/integration/test_archive
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drainer import metrics
 from drainer.app.build import BuildContext, not_ahead
 from drainer.checkpoint.resume import AheadOfUpstream
-from drainer.checkpoint.savepoint import SNAPSHOT_NAME, Savepoint, adopt_cluster
+from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
 from drainer.checkpoint.value import Checkpoint
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
@@ -59,8 +58,7 @@ class SavepointStart:
 
     async def first_rows(self, stored: Checkpoint | None) -> FirstRows | None:
         """Rows that are to come before the stream, which then begins at theirs. Raises as `first_rows`."""
-        settings = self._context.settings
-        if settings.load or os.path.exists(os.path.join(settings.data_dir, SNAPSHOT_NAME)):
+        if self._context.settings.load or self.savepoint.has_snapshot:
             from drainer.app.first_rows import open_first_rows  # once in a drainer's life
 
             self.first = await open_first_rows(self._context, self.rules, stored)

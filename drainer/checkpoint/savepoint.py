@@ -67,6 +67,11 @@ class Savepoint:
         """Of the file."""
         return self._path
 
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether rows that come before the stream are not all stored."""
+        return os.path.exists(os.path.join(os.path.dirname(self._path), SNAPSHOT_NAME))
+
     def load(self) -> Checkpoint | None:
         """None if there is no file. Raises `Corruption`, `ConfigError` if it cannot be read."""
         text = _read(self._path)
