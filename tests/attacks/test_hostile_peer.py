@@ -122,7 +122,7 @@ async def edge_caller(edges: Edges, client: rpc.Client) -> int:
 
     for method in METHODS:
         path = path_of(method)
-        for message in edges.messages(method.input_type, 2):
+        for message in edges.messages(method.input_type, 1):
             data = edges.rng.choice([*forms(message)])
             if not method.server_streaming:
                 with suppress(BinlogError, rpc.RpcStatus):

@@ -226,6 +226,7 @@ def test_test_sets_up_lints_and_tests() -> None:
 def test_replay() -> None:
     told = run(sys.executable, "-m", "tests.rig", "--replay", "tests/golden/corpus/basic")
     assert "verified: 2 tables, 30 rows identical" in told
+    assert "times kill -9" not in told
 
 
 def test_analysts_script() -> None:
