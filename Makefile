@@ -12,7 +12,7 @@ SPARK_STAMP := .venv/.ready-spark
 # mkdocs and its theme, which nothing else needs.
 DOCS_STAMP := .venv/.ready-docs
 
-.PHONY: setup setup-spark demo demo-spark test sim bench lint docs screenshots deb release-check clean
+.PHONY: setup setup-spark demo demo-spark test sim bench lint style docs screenshots deb release-check clean
 
 setup: $(STAMP)
 
@@ -43,17 +43,23 @@ demo: setup
 demo-spark: setup-spark
 	$(PY) -m tests.rig.spark_demo $(ARGS)
 
-test: lint
+# Types are checked beside the tests, which wait for servers a third of their time.
 ifdef ARGS
+test: lint
 	$(PY) -m pytest $(ARGS)
 else
-	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+test: style
+	@.venv/bin/mypy & types=$$!; \
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0; tests=$$?; \
+	wait $$types && exit $$tests
 endif
 
-lint: setup-spark
+lint: style
+	.venv/bin/mypy
+
+style: setup-spark
 	.venv/bin/ruff format --check --quiet .
 	.venv/bin/ruff check --quiet .
-	.venv/bin/mypy
 
 # The cluster in a deterministic world: `make sim ARGS="--seeds 1000 --jobs 2"`, `ARGS="--seed 7 --trace"`.
 sim: setup

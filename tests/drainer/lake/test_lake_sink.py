@@ -126,7 +126,7 @@ def test_a_death_at_any_step_neither_loses_nor_doubles(bed: LakeBed) -> None:
 
 
 def test_two_deaths(bed: LakeBed) -> None:
-    for first, second in itertools.product((2, 4, 6, 8), (1, 2, 3)):
+    for first, second in ((2, 3), (4, 1), (6, 2), (8, 3)):
         for death in (first, second):
             with pytest.raises(Killed):
                 play(Mortal(bed.lake(), (death, "after")), 2)
