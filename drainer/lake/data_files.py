@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -33,7 +33,7 @@ from tidb_binlog.tso import Ts
 
 DIRECTORY: Final = "data"
 """Of a table, where its files are."""
-_HELD_BYTES: Final = 32 << 20
+HELD_BYTES: Final = 32 << 20
 _OPEN_MAX: Final = 200
 
 
@@ -57,7 +57,7 @@ class Form:
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A file that is written. `table`: downstream, with the number of its definition; `path`: in the
-    directory of the changelog."""
+    directory of the table. Timestamps are 0 where rows have none."""
 
     table: Name
     definition: int
@@ -69,14 +69,27 @@ class DataFile:
     last_ts: Ts
 
 
-class _File:
-    """One that is being written; nothing is there before the first rows are."""
+class Batches(Protocol):
+    """Makes of rows what a file has."""
 
-    def __init__(self, place: Place, form: Form, table: Name, definition: int) -> None:
+    schema: pa.Schema
+
+    def batches(self, changes: Iterable[Change]) -> Iterator[pa.RecordBatch]:
+        """Raises `RowError` for an image that cannot be right."""
+        ...
+
+
+class FileWriter:
+    """A file that is being written; nothing is there before the first rows are. `rows`: of a table that is no
+    changelog."""
+
+    def __init__(
+        self, place: Place, form: Form, table: Name, definition: int, rows: Batches | None = None
+    ) -> None:
         self._place = place.under(form.directory[0]).under(form.directory[1]).under(DIRECTORY)
         self._form = form
         self._table = table, definition
-        self._changelog = Changelog(dict(form.columns))
+        self._batches: Batches = rows or Changelog(dict(form.columns))
         self._ends = contextlib.ExitStack()
         self._file: Any = None
         self._writer: Any = None
@@ -93,10 +106,10 @@ class _File:
             self._place.make()
             self._file = self._ends.enter_context(self._place.stream(self._name))
             self._writer = self._ends.enter_context(
-                parquet.ParquetWriter(self._file, self._changelog.schema, compression="zstd")
+                parquet.ParquetWriter(self._file, self._batches.schema, compression="zstd")
             )
             self._first_ts = waiting[0].commit_ts
-        table = pa.Table.from_batches(self._changelog.batches(waiting), self._changelog.schema)
+        table = pa.Table.from_batches(self._batches.batches(waiting), self._batches.schema)
         self._writer.write_table(table)
         self._rows += len(waiting)
         self._last_ts = waiting[-1].commit_ts
@@ -130,7 +143,7 @@ class DataFiles:
     def __call__(self, shares: Iterable[Sequence[Slice]]) -> Iterator[DataFile]:
         collect_rarely()
         for share in shares:
-            files: dict[TableVersion, _File] = {}
+            files: dict[TableVersion, FileWriter] = {}
             try:
                 yield from self._share(share, files)
             except BaseException as error:
@@ -138,7 +151,7 @@ class DataFiles:
                     file.drop(error)
                 raise
 
-    def _share(self, share: Sequence[Slice], files: dict[TableVersion, _File]) -> Iterator[DataFile]:
+    def _share(self, share: Sequence[Slice], files: dict[TableVersion, FileWriter]) -> Iterator[DataFile]:
         size = 0
         for part in share:
             for record in read(self.location, part, self.selection, self.definitions):
@@ -152,7 +165,7 @@ class DataFiles:
                     file = files.get(version) or self._begin(version, files)
                     file.waiting.append(Change(commit_ts, seq, row))
                     size += len(row[2] or b"") + len(row[3] or b"")
-                if size >= _HELD_BYTES:
+                if size >= HELD_BYTES:
                     size = 0
                     for file in files.values():
                         file.flush()
@@ -160,16 +173,16 @@ class DataFiles:
                         yield from _ended(files)
         yield from _ended(files)
 
-    def _begin(self, version: TableVersion, files: dict[TableVersion, _File]) -> _File:
+    def _begin(self, version: TableVersion, files: dict[TableVersion, FileWriter]) -> FileWriter:
         name = version.downstream
         form = self.forms.get(name)
         if form is None or not form.takes(version):
             form = Form.of_new(form.directory if form is not None else plain_name(name), version)
-        file = files[version] = _File(self.warehouse, form, name, self.definitions.number_of(version))
+        file = files[version] = FileWriter(self.warehouse, form, name, self.definitions.number_of(version))
         return file
 
 
-def _ended(files: dict[TableVersion, _File]) -> Iterator[DataFile]:
+def _ended(files: dict[TableVersion, FileWriter]) -> Iterator[DataFile]:
     while files:
         version, file = next(iter(files.items()))
         file.flush()

@@ -190,7 +190,8 @@ class DeltaChangelog(LakeTable):
 
     def add(self, files: Sequence[DataFile], position: int) -> None:
         """The library refuses what was committed under the same name since the table was loaded."""
-        schema = require().Schema.from_arrow(schema_of(self._columns))
+        columns = schema_of(self._columns) if self._columns else self.schema  # of a mirror
+        schema = require().Schema.from_arrow(columns)
         actions = [_addition(file) for file in files]
         with _told(self._uri):
             if plain(self.schema) != self._columns:
@@ -218,12 +219,13 @@ class DeltaChangelog(LakeTable):
 
 
 def _addition(file: DataFile) -> Any:
-    statistics = {
-        "numRecords": file.rows,
-        "minValues": {"_commit_ts": file.first_ts},
-        "maxValues": {"_commit_ts": file.last_ts},
-        "nullCount": {"_commit_ts": 0},
-    }
+    statistics: dict[str, Any] = {"numRecords": file.rows}
+    if file.first_ts:
+        statistics |= {
+            "minValues": {"_commit_ts": file.first_ts},
+            "maxValues": {"_commit_ts": file.last_ts},
+            "nullCount": {"_commit_ts": 0},
+        }
     written_ms = int(datetime.datetime.now().timestamp() * 1000)
     action = require().transaction.AddAction
     return action(file.path, file.size, {}, written_ms, True, json.dumps(statistics))

@@ -10,13 +10,14 @@ Tests  tests/drainer/lake/test_mirror.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from drainer.changes import canonical
-from drainer.lake.changelog import columns_of
+from drainer.lake.changelog import Change, columns_of
 from drainer.lake.evolution import holds
 from drainer.lake.lake_table import Name, plain_type
 from drainer.mysql.literal.plan import compile_sql
@@ -50,6 +51,27 @@ def schema_of(version: TableVersion) -> pa.Schema:
     """The columns of a mirror."""
     columns = [(column.name, column.type) for column in columns_of(version)]
     return pa.schema([*columns, (INVALID, pa.string())])
+
+
+class MirrorRows:
+    """Makes batches of the rows of a mirror."""
+
+    def __init__(self, version: TableVersion) -> None:
+        self.schema = schema_of(version)
+        image = pa.struct([field for field in self.schema if field.name != INVALID])
+        self._side = ImageSide("after", 3, pa.schema([("after", image)]), version)
+
+    def batches(self, changes: Iterable[Change]) -> Iterator[pa.RecordBatch]:
+        """One. Raises `RowError` for an image that cannot be right."""
+        rows, invalid = [change.row for change in changes], dict[int, dict[str, Any]]()
+        columns = self._side.array(rows, invalid).flatten()
+        notes = [noted(invalid[at]) if at in invalid else None for at in range(len(rows))]
+        yield pa.RecordBatch.from_arrays([*columns, pa.array(notes, pa.string())], schema=self.schema)
+
+
+def noted(invalid: dict[str, Any]) -> str:
+    """Of a row what its columns cannot hold."""
+    return json.dumps({name.removeprefix("after."): value for name, value in invalid.items()})
 
 
 def texts(values: pa.Array, form: str) -> list[bytes | None]:

@@ -1,6 +1,7 @@
 """Warehouse: what a configuration says of the place of a lake: its tables, and where a stream to it is.
 
-Owns    files in the warehouse for each name and mode: the position, and which mirrors there are. Who has the
+Owns    files in the warehouse for each name and mode: the position, which mirrors there are, how far a first
+        copy is. Who has the
         name of the reader writes them
 Tests   tests/spark/live/test_lake_stream.py, tests/drainer/compare/verify/test_mirror_comparison.py
 """
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from drainer.checkpoint import savepoint
 from drainer.checkpoint.value import Checkpoint
@@ -20,7 +22,8 @@ from drainer.lake.delta import DeltaLake
 from drainer.lake.iceberg import IcebergLake
 from drainer.lake.lake_table import Name
 from drainer.places.place import Place
-from tidb_binlog.errors import ConfigError
+from tidb_binlog import checked
+from tidb_binlog.errors import ConfigError, Corruption
 
 DIRECTORY: Final = "_tidb-binlog"
 MIRROR: Final = "mirror"
@@ -72,6 +75,24 @@ class LakePosition:
     def store(self, checkpoint: Checkpoint) -> None:
         """Raises `Unavailable`."""
         self.warehouse.put(self._name, savepoint.render(checkpoint).encode())
+
+    def load_copy(self) -> dict[str, Any]:
+        """How far a first copy is; empty for none. Raises `Corruption`, `Unavailable`."""
+        content = self.warehouse.content(f"{self._name}.copy")
+        try:
+            document: dict[str, Any] = checked.read_document(content) if content else {}
+        except ValueError as error:
+            shown = self.warehouse.path_of(f"{self._name}.copy")
+            raise Corruption(f"{shown} cannot be read: {error}", hint="remove it, and copy anew") from None
+        return document
+
+    def store_copy(self, document: Mapping[str, Any]) -> None:
+        """Raises `Unavailable`."""
+        self.warehouse.put(f"{self._name}.copy", checked.document(document))
+
+    def forget(self) -> None:
+        """Where the stream is, and its mirrors: a first copy takes their place. Raises `Unavailable`."""
+        self.warehouse.delete(self._name, f"{self._name}.tables")
 
     def load_tables(self) -> frozenset[Name]:
         """Those that were noted last. Raises `Unavailable`."""

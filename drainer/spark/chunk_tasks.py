@@ -18,7 +18,7 @@ import functools
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
 from drainer.mysql.chunks.chunk import Chunk
@@ -47,6 +47,7 @@ from tidb_binlog.tso import Ts
 logger = log.get("drainer.chunk_tasks")
 
 TRIES: Final = 4
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,8 @@ class CopyingTask:
     rules: str
 
     def __call__(self, parts: Iterator[ChunkPart]) -> Iterator[Copied]:
-        sources = _sources(self.schema, self.rules)
-        pace = _pace(self.rate_rows, self.run)
+        sources = sources_of(self.schema, self.rules)
+        pace = pace_of(self.rate_rows, self.run)
         for part in parts:
             snapshot = TidbSnapshot(self.source, self.ts, 1, None)
             copier = Copier(
@@ -134,16 +135,30 @@ class CopyingTask:
 
 
 @functools.lru_cache(maxsize=1)
-def _sources(schema: bytes, rules: str) -> dict[Name, Source]:
+def sources_of(schema: bytes, rules: str) -> dict[Name, Source]:
     """What every task of a pass makes alike, once for each process."""
     contents = contents_of(pickle.loads(schema), rules_from(rules) if rules else Rules())
     return {source.name: source for source in contents.tables}
 
 
 @functools.lru_cache(maxsize=1)
-def _pace(rate_rows: int, run: int) -> Pace:
+def pace_of(rate_rows: int, run: int) -> Pace:
     """Of a process, over all its tasks: one alone writes too few statements to be held back."""
     return Pace(rate_rows, threading.Event(), SystemClock())
+
+
+def patient(copied: Callable[[], list[T]], wait: Callable[[float], bool]) -> list[T]:
+    """What a job of some chunks gives, which may be done again. `wait` says true where all is to end."""
+    backoff = Backoff(0.5, 10.0)
+    while True:
+        try:
+            return copied()
+        except Exception as error:
+            why = translated(error) or error
+            passes = isinstance(why, Unavailable) and not isinstance(why, SnapshotLost)
+            if not passes or backoff.attempts + 1 >= TRIES or wait(backoff.next_s()):
+                raise why from None
+            logger.warning("chunks are tried again", reason=str(why))
 
 
 class ChunkTasks:
@@ -162,16 +177,8 @@ class ChunkTasks:
 
     def copy(self, jobs: Sequence[ChunkCopy], wait: Callable[[float], bool]) -> Sequence[Copied]:
         """As `Spread` has it."""
-        parts, backoff = [ChunkPart.of(job) for job in jobs], Backoff(0.5, 10.0)
-        while True:
-            try:
-                return Executors(self._spark()).over(parts, self.task).gather(_as_it_is)
-            except Exception as error:
-                why = translated(error) or error
-                passes = isinstance(why, Unavailable) and not isinstance(why, SnapshotLost)
-                if not passes or backoff.attempts + 1 >= TRIES or wait(backoff.next_s()):
-                    raise why from None
-                logger.warning("chunks are tried again", chunks=len(parts), reason=str(why))
+        parts = [ChunkPart.of(job) for job in jobs]
+        return patient(lambda: Executors(self._spark()).over(parts, self.task).gather(_as_it_is), wait)
 
     @property
     def task(self) -> CopyingTask:

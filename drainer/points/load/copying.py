@@ -15,7 +15,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from typing import Final
+from typing import Final, TypeVar
 
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
 from drainer.mysql.chunks.chunk import Chunk
@@ -30,6 +30,7 @@ from drainer.points.snapshot.sessions import UpstreamSnapshot
 from drainer.points.worker_pool import Pace, WorkerPool
 from tidb_binlog.clock import Clock, SystemClock
 
+T = TypeVar("T")
 CUT_AT_ONCE: Final = 64
 SPREAD_AT_ONCE: Final = 2
 """Calls of `Spread.copy` at a time: while the last chunks of one are copied, the next ones are under way."""
@@ -84,10 +85,10 @@ class Copying:
             with closing(self._feed(tables, begin_anew, turns)) as jobs:
                 if spread is None:
                     works = [functools.partial(self._copy, copier) for copier in self._copiers]
-                    self._pool.run(_grouped(jobs, 1), works)
+                    self._pool.run(grouped(jobs, 1), works)
                 else:
                     works = [functools.partial(self._copy_elsewhere, spread)] * SPREAD_AT_ONCE
-                    self._pool.run(_grouped(jobs, turns * CHUNKS_A_SLOT), works)
+                    self._pool.run(grouped(jobs, turns * CHUNKS_A_SLOT), works)
         finally:
             for copier in self._copiers:
                 copier.close()
@@ -195,6 +196,7 @@ class Copying:
         connection.commit()
 
 
-def _grouped(jobs: Iterator[ChunkCopy], size: int) -> Iterator[Sequence[ChunkCopy]]:
+def grouped(jobs: Iterator[T], size: int) -> Iterator[Sequence[T]]:
+    """So many at a time."""
     while group := list(itertools.islice(jobs, size)):
         yield group

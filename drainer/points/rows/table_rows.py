@@ -45,12 +45,14 @@ class TableRows:
     size: TableSize
 
     @classmethod
-    def of(cls, source: Source, here: DownstreamTable, size: TableSize) -> TableRows:
-        """Raises `DownstreamError` for a table that is not as its definition says."""
+    def of(cls, source: Source, here: DownstreamTable, size: TableSize, rows: int = 0) -> TableRows:
+        """`rows`: of a chunk; 0: as many as one statement takes. Raises `DownstreamError` for a table that is
+        not as its definition says."""
         info = source.version.info
         hidden = here.dialect is Dialect.TIDB and not (info.pk_is_handle or info.is_common_handle)
         key = key_to_copy(here, hidden_rowid=hidden)
-        return cls(source, Splitter(here, key, rows_wanted(size)), ValueSelect.of(info, here, key), size)
+        splitter = Splitter(here, key, rows or rows_wanted(size))
+        return cls(source, splitter, ValueSelect.of(info, here, key), size)
 
     def cut(self, snapshot: UpstreamSnapshot, last: Chunk | None) -> Sequence[Chunk]:
         """The next chunks. Raises `SessionError`, `SnapshotLost`."""

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from drainer.config.options import DrainerConfig
+    from drainer.spark.live.downstream import LiveSettings
 
 HELP: Final = """\
 copy what the upstream has, by key ranges over many cores, then follow the Pumps from there
 
     binlog-spark load --from tidb://loader@HOST:4000/ --to mysql://root@HOST:3306/ --pumps pumps://HOST:2379
+    binlog-spark load --from tidb://loader@HOST:4000/ --to delta:///lake --pumps pumps://HOST:2379
     binlog-spark load --config drainer.toml
 
 All tables are read as they were at one timestamp T of a TiDB (tidb_snapshot), each range by a task over a
@@ -35,6 +37,8 @@ connection of its own; garbage collection is held meanwhile. At the end the chec
 which the stream goes on as `binlog-spark stream` does, or with --no-stream a Drainer.
 Killed at any time, the same command resumes, and nothing is written twice. A downstream that has a checkpoint
 is not copied to: the stream goes on there.
+In a lake, a changelog begins with an insert at T for each row, a mirror (--mode mirror) with the rows of T;
+tables appear when all are copied.
 A database whose programs publish ([syncer.from] outcome-table) shows T to one process only: this one copies
 it, with worker-count threads, and Spark does what follows.
 """
@@ -61,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the cluster: pumps://HOST:2379 (default: pd-urls in --config)",
     )
-    arguments.add_database(parser, "--to", required=False, purpose="where to copy and apply")
+    arguments.add_database(
+        parser, "--to", required=False, purpose="where to copy and apply: delta://PLACE, iceberg://PLACE, or"
+    )
     stream.add_following(parser)
     add = parser.add_argument_group("copy").add_argument
     add(
@@ -82,10 +88,11 @@ def run(args: argparse.Namespace) -> int:
     if args.replace and args.append:
         raise FlagError("--replace and --append are two ways", hint="leave one of them away")
     drainer = settings_of(args)
-    asyncio.run(_copy(args, drainer))
+    settings = stream.live_settings(args, drainer)
+    asyncio.run(_copy(args, drainer) if drainer.to_database else _copy_into_lake(args, settings))
     if args.dry_run or args.no_stream:
         return 0
-    return stream.follow_pumps(args, drainer)
+    return stream.follow_pumps(args, settings)
 
 
 def settings_of(args: argparse.Namespace) -> DrainerConfig:
@@ -93,10 +100,10 @@ def settings_of(args: argparse.Namespace) -> DrainerConfig:
     if not (args.archive or args.config):
         raise FlagError("there is no cluster", hint="--pumps pumps://HOST:2379, or --config drainer.toml")
     drainer = stream.drainer_of(args)
-    if not drainer.to_database:
+    if args.append and not drainer.to_database:
         raise FlagError(
-            f"a first copy goes into a database, and this is {drainer.db_type}",
-            hint="begin there with `binlog-spark stream`; what was there before is in no changelog",
+            "--append is of a database: a copy into a lake makes its tables",
+            hint="leave it away, or give --replace",
         )
     if args.source:
         secret = arguments.password(args.from_password_file, FROM_PASSWORD)
@@ -156,6 +163,44 @@ async def _copy(args: argparse.Namespace, drainer: DrainerConfig) -> None:
     else:
         what_next = "A Drainer or a stream goes on from there." if args.no_stream else "The stream goes on."
         print_done(done, PROGRAM, what_next)
+
+
+async def _copy_into_lake(args: argparse.Namespace, settings: LiveSettings) -> None:
+    """What is still to be copied. Raises as `LakeCopy.run`."""
+    from drainer.config.cluster import cluster
+    from drainer.lake.warehouse import MIRROR
+    from drainer.points.dump.dump import Dump
+    from drainer.points.load.shown import print_done, print_estimate, shown
+    from drainer.spark.live.first_copy import LakeCopy
+    from drainer.spark.live.mirror import connector_of, require
+    from drainer.spark.source.pump_cluster import PumpCluster
+    from tidb_binlog.clock import SystemClock
+
+    as_json, drainer = args.output == arguments.JSON, settings.drainer
+    if args.dry_run:
+        async with cluster(drainer) as (upstream, _):
+            expected = await Dump(drainer, upstream, drainer.warehouse, rate_rows=args.rate).plan()
+        print_estimate(expected, as_json=as_json)
+        return
+
+    def spark() -> SparkSession:
+        return arguments.start_session(args, "binlog-spark load")
+
+    if settings.mode == MIRROR and not args.no_stream:
+        require(spark(), connector_of(drainer))  # it would be missed after hours
+    async with PumpCluster(drainer, settings.name, settings.listen, SystemClock()) as pumps:
+        copy = LakeCopy(settings, spark, pumps, is_replacing=args.replace, rate_rows=args.rate)
+        async with shown(copy.counters, PROGRAM, quiet=as_json):
+            done = await copy.run()
+    if done is None:
+        if not as_json:
+            show.print_lines("nothing to copy: the stream has a position in the lake")
+        return
+    args.job_metrics.note(rows=done.rows)
+    if as_json:
+        show.print_json({"copied": asdict(done)}, indent=None)
+    else:
+        print_done(done, PROGRAM, "The stream goes on from there.")
 
 
 def _pumps(text: str) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from drainer.config.options import DrainerConfig
+    from drainer.spark.live.downstream import LiveSettings
     from drainer.spark.live.stream import PumpStream
     from drainer.spark.replay.stream_apply import ArchiveStream
     from drainer.spark.replay.stream_jobs import Batch
@@ -70,12 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="of a stream from an archive; kept over restarts",
     )
-    add(
-        "--mode",
-        choices=("changelog", "mirror"),
-        default="changelog",
-        help="of a lake: every change is appended (default), or its tables are what the tables upstream are",
-    )
     add("--start", type=_bound, default=0, metavar="TIME", help="begin there, with a new checkpoint")
     add("--safe", action="store_true", help="rows may be downstream already, or be gone: write over them")
     add(
@@ -92,6 +87,12 @@ def add_following(parser: argparse.ArgumentParser) -> None:
     """How what Pumps have is followed."""
     add = parser.add_argument_group("batches").add_argument
     add("--config", default="", metavar="FILE", help="a Drainer's: Pumps, downstream, rules, TLS, ddl-rule")
+    add(
+        "--mode",
+        choices=("changelog", "mirror"),
+        default="changelog",
+        help="of a lake: every change is appended (default), or its tables are what the tables upstream are",
+    )
     add("--name", default=NAME, metavar="NAME", help=f"of the reader that Pumps keep for (default {NAME})")
     add("--once", action="store_true", help="apply what is there now, then end")
     add("--interval", type=_span, default=INTERVAL_S, metavar="SPAN", help="between batches (default 1s)")
@@ -113,7 +114,7 @@ def add_following(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.config or args.archive.startswith(arguments.PUMPS):
-        return follow_pumps(args, drainer_of(args))
+        return follow_pumps(args, live_settings(args, drainer_of(args)))
     return _follow(args, functools.partial(_from_archive, args))
 
 
@@ -137,15 +138,18 @@ def _follow(
     return 0
 
 
-def follow_pumps(args: argparse.Namespace, drainer: DrainerConfig) -> int:
-    """The stream from where the checkpoint downstream is, as a Drainer of this configuration."""
+def live_settings(args: argparse.Namespace, drainer: DrainerConfig) -> LiveSettings:
+    """What the command line says of a stream; Spark is told what it needs for that. Raises `FlagError`."""
     from drainer.config.lake_options import LAKES
     from drainer.lake.warehouse import MIRROR
-    from drainer.spark.live.downstream import CHANGELOG, LIVE_BATCH_BYTES, LiveSettings
+    from drainer.spark.live.downstream import LIVE_BATCH_BYTES, LiveSettings
     from drainer.spark.live.mirror import session_settings
-    from drainer.spark.live.stream import PumpStream
 
-    settings = LiveSettings(
+    if args.mode == MIRROR:
+        if drainer.db_type not in LAKES:
+            raise FlagError("--mode mirror is of a lake", hint="--to delta://PLACE or iceberg://PLACE")
+        args.conf = [*session_settings(drainer).items(), *args.conf]
+    return LiveSettings(
         drainer,
         args.name,
         listen=drainer.addr if args.config else "",
@@ -153,12 +157,13 @@ def follow_pumps(args: argparse.Namespace, drainer: DrainerConfig) -> int:
         small_bytes=args.small,
         interval_s=args.interval,
         batch_bytes=args.batch_bytes or LIVE_BATCH_BYTES,
-        mode=getattr(args, "mode", CHANGELOG),
+        mode=args.mode,
     )
-    if settings.mode == MIRROR:
-        if drainer.db_type not in LAKES:
-            raise FlagError("--mode mirror is of a lake", hint="--to delta://PLACE or iceberg://PLACE")
-        args.conf = [*session_settings(drainer).items(), *args.conf]
+
+
+def follow_pumps(args: argparse.Namespace, settings: LiveSettings) -> int:
+    """The stream from where the checkpoint downstream is, as a Drainer of this configuration."""
+    from drainer.spark.live.stream import PumpStream
 
     def spark() -> SparkSession:
         return arguments.start_session(args, f"binlog-spark {args.command}")

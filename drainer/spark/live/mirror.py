@@ -13,7 +13,6 @@ Tests   tests/spark/live/test_mirror.py, tests/spark/live/test_mirror_refusals.p
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -135,7 +134,7 @@ class Decoding:
                 lacking = pc.is_null(batch.column("image"))
                 columns[key] = pc.if_else(lacking, array_of(image.field(key).type, whole), columns[key])
             operations = pc.bit_wise_and(batch.column("last_order"), OPERATION)
-            notes = [noted(invalid[at]) if at in invalid else None for at in range(len(rows))]
+            notes = [mirror.noted(invalid[at]) if at in invalid else None for at in range(len(rows))]
             yield pa.RecordBatch.from_arrays(
                 [*columns.values(), pa.array(notes, pa.string()), pc.greater(operations, PUT_UPDATE)],
                 schema=self.schema,
@@ -149,11 +148,6 @@ def decoded(frame: DataFrame, number: int, definitions: Definitions) -> DataFram
     return frame.where(frame["definition"] == number).mapInArrow(
         Decoding(version, definitions, arrow_schema(columns)), columns
     )
-
-
-def noted(invalid: dict[str, Any]) -> str:
-    """Of a row what its columns cannot hold."""
-    return json.dumps({name.removeprefix("after."): value for name, value in invalid.items()})
 
 
 async def open_mirror(

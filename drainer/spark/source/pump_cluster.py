@@ -191,7 +191,7 @@ class PumpCluster:
         next."""
         backoff = Backoff(0.1, 5.0)
         while True:
-            self._check()
+            self.check()
             try:
                 await self.see_pumps()
                 return await range_cuts.parts(self.pumps, position, stop_ts, self._part_bytes)
@@ -205,13 +205,13 @@ class PumpCluster:
     async def bound(self, position: Ts, bytes_max: int, wait_s: float, end_ts: Ts = TS_MAX) -> Bound | None:
         """The next batch after a position, which lies before `end_ts`; None where nothing has come within
         that time. Raises why the stream cannot go on."""
-        self._check()
+        self.check()
         if self._watermark <= position:
             self._moved.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._moved.wait()
-            self._check()
+            self.check()
         watermark = self._watermark
         if watermark <= position:
             return None
@@ -248,7 +248,7 @@ class PumpCluster:
     async def _reach(self, stop_ts: Ts) -> None:
         """Everything up to there has been looked at."""
         while self._watermark < stop_ts:
-            self._check()
+            self.check()
             self._moved.clear()
             await self._moved.wait()
 
@@ -267,7 +267,8 @@ class PumpCluster:
         end_ts = ddl.commit_ts if ddl is not None else stop_ts
         return Bound(end_ts, tuple(kept), ddl, more=self._watermark > end_ts)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises why the stream cannot go on."""
         if self._running is not None and self._running.done():
             self._running.result()
 

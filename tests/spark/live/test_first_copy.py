@@ -32,13 +32,14 @@ from drainer.points.load.load import Load, Loaded
 from drainer.spark.chunk_tasks import ChunkPart, ChunkTasks, CopyingTask
 from drainer.spark.commands.load import settings_of
 from drainer.spark.program import parser, run
-from pumpclient import Publisher, column, open_publisher
+from pumpclient import open_publisher
 from tests.docs.pages import Page
 from tests.drainer.points.load.load_bed import CLUSTER, COPY, SCHEMA, Bed
 from tests.fakes.tidb_sql import ROWID, tidb_sql
 from tests.integration.support.drainer_command import command
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
+from tests.spark.support.first_copy_world import VERSIONED, app, change
 from tests.spark.support.spark_command import SparkCommand
 from tests.waiting import until_here
 from tidb_binlog import tso
@@ -50,7 +51,6 @@ from tidb_binlog.upstream.standalone import NothingCollected
 pytestmark = pytest.mark.integration
 
 ROWS = 4_000
-VERSIONED = "WITH SYSTEM VERSIONING"
 
 
 class TimeOracle:
@@ -245,7 +245,8 @@ def test_the_line_of_the_page_is_a_drainers_configuration(monkeypatch: pytest.Mo
     [
         ([], "there is no cluster"),
         (["--pumps", "pumps://a:1"], "there is no downstream"),
-        (["--pumps", "pumps://a:1", "--to", "delta:///lake"], "a first copy goes into a database"),
+        (["--pumps", "pumps://a:1", "--to", "delta:///lake", "--append"], "--append is of a database"),
+        (["--pumps", "pumps://a:1", "--to", "mysql://a@b:1/", "--mode", "mirror"], "mirror is of a lake"),
         (["--pumps", "pumps://a:1", "--rate", "-1"], "--rate is -1"),
         (["--pumps", "pumps://a:1", "--replace", "--append"], "two ways"),
         (["--pumps", "a:1"], "give pumps://HOST:2379"),
@@ -254,43 +255,6 @@ def test_the_line_of_the_page_is_a_drainers_configuration(monkeypatch: pytest.Mo
 def test_what_makes_no_sense_is_said_before_anything_is_asked(flags: list[str], said: str) -> None:
     with pytest.raises(FlagError, match=said):
         run(["load", *flags])
-
-
-async def app(publisher: Publisher, connection: Connection, rows: int = 50_000) -> None:
-    """A database of three tables, in the stream and upstream."""
-    connection.run(b"CREATE DATABASE m_app")
-    await publisher.create_database("m_app")
-    texts = [column("id", "int", nullable=False), column("v", "varchar(60)")]
-    await publisher.create_table("m_app.keyed", texts, primary_key=["id"])
-    await publisher.create_table("m_app.plain", texts, primary_key=[])
-    named = [column("code", "varchar(20)", nullable=False), column("v", "varchar(60)")]
-    await publisher.create_table("m_app.named", named, primary_key=["code"])
-    for statement in (
-        f"CREATE TABLE m_app.keyed (id INT PRIMARY KEY, v VARCHAR(60)) {VERSIONED}",
-        f"CREATE TABLE m_app.plain (id INT NOT NULL, v VARCHAR(60), {ROWID}) {VERSIONED}",
-        f"CREATE TABLE m_app.named (code VARCHAR(20) PRIMARY KEY, v VARCHAR(60)) {VERSIONED}",
-        f"INSERT INTO m_app.keyed SELECT seq, REPEAT('x', 50) FROM m.seq_1_to_{rows}",
-        f"INSERT INTO m_app.plain (id, v) SELECT seq DIV 2, REPEAT('x', 50) FROM m.seq_1_to_{rows}",
-        "INSERT INTO m_app.named SELECT CONCAT('c', seq), 'x' FROM m.seq_1_to_500",
-    ):
-        connection.run(statement.encode())
-
-
-async def change(publisher: Publisher, connection: Connection, number: int) -> None:
-    """Rows come, change and go, in the stream and upstream."""
-    old, new = {"id": number, "v": "x" * 50}, {"id": number, "v": "changed"}
-    async with publisher.transaction() as txn:
-        txn.update("m_app.keyed", old, new)
-        txn.insert("m_app.keyed", {"id": 70_000 + number, "v": "new"})
-        txn.insert("m_app.plain", {"id": number, "v": "new"}, rowid=70_000 + number)
-        txn.delete("m_app.named", {"code": f"c{number}", "v": "x"})
-    for statement in (
-        f"UPDATE m_app.keyed SET v = 'changed' WHERE id = {number}",
-        f"INSERT INTO m_app.keyed VALUES ({70_000 + number}, 'new')",
-        f"INSERT INTO m_app.plain (id, v) VALUES ({number}, 'new')",
-        f"DELETE FROM m_app.named WHERE code = 'c{number}'",
-    ):
-        connection.run(statement.encode())
 
 
 def contents(connection: Connection, schema: str) -> list[list[tuple[Any, ...]]]:
