@@ -135,3 +135,16 @@ def span(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86400:.1f} d"
+
+
+def count(number: int, word: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def size(number: int) -> str:
+    """Bytes as people read them: `3.0 MiB`."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if number >= unit:
+            return f"{number / unit:.1f} {name}"
+    return f"{number} B"

@@ -335,7 +335,8 @@ class DrainerConfig(RuleOptions):
         if self.load and (self.standby or not (self.to_database or self.db_type == "kafka")):
             raise ConfigError(
                 "--load is for the first start of a drainer of a database or of Kafka",
-                hint="a standby takes over what was loaded; start without it",
+                hint="a standby takes over what was loaded; for an archive `binlogctl load -to archive` makes"
+                " an image: start without it",
             )
         self.check_listener()
 

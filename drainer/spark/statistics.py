@@ -166,6 +166,7 @@ def _over(
 ) -> Rows:
     """What is counted in the columns of a view. What these names leave out is not made."""
     source = ArchiveSource({**options, "path": archive, "view": view})
+    source.check_tables()
     task = source.task(pa.schema([source.schema.field(name) for name in names]))
 
     def read(parts: Iterator[Part]) -> Iterator[Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +52,41 @@ def test_a_command_tells_its_release_without_its_extra(flag: str) -> None:
     done = run(SERVER, f"import pump.__main__ as it\nsys.argv = ['x', '{flag}']\nit.main()")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Release Version: v")
+
+
+SHOW = [sys.executable, "-m", "binlogctl", "config", "show"]
+
+
+@pytest.fixture
+def snowman(tmp_path: Path) -> Path:
+    """A configuration that no ASCII shows."""
+    path = tmp_path / "drainer.toml"
+    path.write_text('data-dir = "/data/\u2603"\n[syncer]\ndb-type = "file"\n', encoding="utf-8")
+    return path
+
+
+def ascii_locale() -> dict[str, str]:
+    return {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "200"}
+
+
+def test_pipes_get_utf8_in_any_locale(snowman: Path) -> None:
+    done = subprocess.run([*SHOW, snowman], capture_output=True, check=False, env=ascii_locale())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "/data/\u2603" in done.stdout.decode()
+
+
+def test_a_terminal_without_utf8_shows_escapes(snowman: Path) -> None:
+    outer, inner = pty.openpty()
+    with open(outer, "rb", buffering=0) as shown:
+        done = subprocess.Popen([*SHOW, snowman], stdout=inner, stderr=subprocess.PIPE, env=ascii_locale())
+        os.close(inner)
+        text = b""
+        with contextlib.suppress(OSError):  # of Linux, when nobody writes any more
+            while piece := shown.read(4096):
+                text += piece
+        assert done.communicate()[1] == b""
+    assert done.returncode == 0
+    assert rb"/data/\u2603" in text
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_package() -> None:

@@ -19,7 +19,7 @@ from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus
 from tidb_binlog.status.drainer_conditions import of_drainer
-from tidb_binlog.status.pump import PumpDocument, PumpStatus
+from tidb_binlog.status.pump import PumpDocument, PumpStatus, RetentionStatus
 from tidb_binlog.status.pump_conditions import of_pump
 from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
 from tidb_binlog.tso import Ts
@@ -118,7 +118,8 @@ def build(nodes: Sequence[NodeSnapshot], now_s: float) -> Overview:
     """`now_s`: seconds since 1970 on this host, used where no node tells the upstream's time."""
     clocks = [read(seen.document, PumpDocument).commit_ts for seen in nodes if seen.kind == PUMPS]
     now_ts = max(clocks, default=0) or tso.from_wall_s(now_s)
-    lines = tuple(_line(seen, now_ts) for seen in nodes)
+    told = {seen.node_id: seen.told_ts for seen in nodes if seen.kind != PUMPS}
+    lines = tuple(_line(seen, now_ts, told) for seen in nodes)
     troubles = [trouble for seen in nodes for trouble in _troubles(seen, now_ts)]
     return with_troubles(Overview(now_ts, lines, ()), [*troubles, *_of_all(nodes)])
 
@@ -137,7 +138,7 @@ def _seconds(now_ts: Ts, ts: Ts) -> float:
 # Lines -----------------------------------------------------------------------------------------------------
 
 
-def _line(seen: NodeSnapshot, now_ts: Ts) -> NodeLine:
+def _line(seen: NodeSnapshot, now_ts: Ts, told: Mapping[str, Ts]) -> NodeLine:
     stages: dict[str, float] = {}
     said_s: float | None = None
     rows_per_s: float | None = None
@@ -147,7 +148,7 @@ def _line(seen: NodeSnapshot, now_ts: Ts) -> NodeLine:
         position, doing = (0, "") if pump is None else (pump.watermark, _pump_doing(pump))
         lag_s = None if pump is None else pump.stages.sorted.lag_s
         said_s = lag_s if isinstance(lag_s, float) else None
-        kept = () if pump is None else _kept(pump, now_ts)
+        kept = () if pump is None else _kept(pump, now_ts, told)
     else:
         drainer = read(seen.document, DrainerDocument)
         position, doing = drainer.applied_ts or drainer.last_ts, _drainer_doing(drainer)
@@ -175,14 +176,18 @@ def _line(seen: NodeSnapshot, now_ts: Ts) -> NodeLine:
     )
 
 
-def _kept(pump: PumpStatus, now_ts: Ts) -> tuple[Kept, ...]:
-    outlooks = pump.retention.drainers if pump.retention is not None else []
-    kept = [
-        Kept(outlook.node_id, outlook.left_s, _seconds(now_ts, outlook.checkpoint))
-        for outlook in outlooks
-        if outlook.left_s is not None and 0 < outlook.checkpoint <= tso.TS_MAX
-    ]
-    return tuple(sorted(kept, key=lambda drainer: drainer.left_s))
+def _kept(pump: PumpStatus, now_ts: Ts, told: Mapping[str, Ts]) -> tuple[Kept, ...]:
+    """By the drainers' checkpoints of now: `told`, by the registry. A pump looks every ten minutes."""
+    retention = pump.retention or RetentionStatus()
+    found = []
+    for outlook in retention.drainers:
+        if outlook.left_s is None or not 0 < outlook.checkpoint <= tso.TS_MAX:
+            continue
+        behind_s = _seconds(now_ts, max(outlook.checkpoint, told.get(outlook.node_id, 0)))
+        behind_then_s = _seconds(now_ts, outlook.checkpoint) - (retention.last_run_s_ago or 0.0)
+        left_s = 0.0 if outlook.lost else max(0.0, outlook.left_s + behind_then_s - behind_s)
+        found.append(Kept(outlook.node_id, left_s, behind_s))
+    return tuple(sorted(found, key=lambda drainer: drainer.left_s))
 
 
 def _stages(lag: LagStatus) -> dict[str, float]:

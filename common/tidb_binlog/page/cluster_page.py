@@ -19,10 +19,10 @@ from tidb_binlog.page import refresh
 from tidb_binlog.page.markup import NOTHING, Markup, element, facts, first, join, place, wall
 from tidb_binlog.page.nodes import link
 from tidb_binlog.page.status_page import PAGE_STYLE, headers, section
-from tidb_binlog.page.template import count, page
+from tidb_binlog.page.template import page
 from tidb_binlog.page.verdict import verdict, words
 from tidb_binlog.page.way import WORTH_S
-from tidb_binlog.quantities import UP_TO_DATE, behind_text, span
+from tidb_binlog.quantities import UP_TO_DATE, behind_text, count, span
 from tidb_binlog.status.troubles import ERROR, Trouble
 
 _STYLE: Final = (

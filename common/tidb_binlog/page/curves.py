@@ -14,8 +14,7 @@ from typing import Final
 
 from tidb_binlog.cluster.registry import PUMPS
 from tidb_binlog.page.markup import Markup, element, join
-from tidb_binlog.page.template import size
-from tidb_binlog.quantities import UP_TO_DATE, span
+from tidb_binlog.quantities import UP_TO_DATE, size, span
 from tidb_binlog.status.history import EVERY_S, PLACES, History, pieces
 
 STYLE: Final = """

@@ -26,9 +26,8 @@ from tidb_binlog.page.markup import (
     table,
     wall,
 )
-from tidb_binlog.page.template import count, size
 from tidb_binlog.page.way import Stage, picture
-from tidb_binlog.quantities import span
+from tidb_binlog.quantities import count, size, span
 from tidb_binlog.status.drainer import (
     DdlStatus,
     DrainerDocument,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidb_binlog.page.markup import Markup, element, first, join, place
-from tidb_binlog.page.template import count
+from tidb_binlog.quantities import count
 from tidb_binlog.status.drainer import ChunkGrid, LoadedTable, LoadStatus
 
 STYLE: Final = """

@@ -12,9 +12,8 @@ from typing import Final
 
 from tidb_binlog.cluster.node import ONLINE
 from tidb_binlog.page.markup import NOTHING, Markup, behind, element, facts, first, join, length, place, table
-from tidb_binlog.page.template import size
 from tidb_binlog.page.way import Stage, picture
-from tidb_binlog.quantities import span
+from tidb_binlog.quantities import size, span
 from tidb_binlog.status.pump import (
     LeavingStatus,
     OpenPrewriteStatus,

@@ -96,14 +96,3 @@ def table_of(heads: Sequence[str], rows: str) -> str:
 def moment(ts: Ts) -> str:
     """The time of a timestamp; `-` for none."""
     return time_text.utc(ts) if ts else "-"
-
-
-def count(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
-def size(number: int) -> str:
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if number >= unit:
-            return f"{number / unit:.1f} {name}"
-    return f"{number} B"

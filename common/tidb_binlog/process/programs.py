@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import sys
 from typing import Final, NoReturn
 
@@ -31,6 +32,7 @@ def run(program: str, module: str, extra: str) -> NoReturn:
     if asked and asked <= _VERSION:  # needs no import at all
         sys.stdout.write(version.text())
         sys.exit(0)
+    _use_utf8()
     gc.disable()  # a tenth of the imports' time, and what they make stays
     try:
         main = importlib.import_module(module).main
@@ -52,6 +54,14 @@ def run(program: str, module: str, extra: str) -> NoReturn:
             why = f"the package {missing} is missing (pip install 'tidb-binlog[{extra}]')"
         sys.stderr.write(f"{program}: error: {why}\n")
         sys.exit(WRONG_CONFIGURATION)
+
+
+def _use_utf8() -> None:
+    """Files and pipes get UTF-8 in any locale, as from the Go programs; a terminal shows its own characters,
+    and escapes in place of others."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        encoding = sys.stdout.encoding if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
 
 
 def hidden(package: str) -> str:

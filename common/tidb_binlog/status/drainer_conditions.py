@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tidb_binlog import tso
+from tidb_binlog.quantities import count
 from tidb_binlog.status import clock_skew
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus, MismatchStatus, VerifyStatus
 from tidb_binlog.status.pump_conditions import (
@@ -57,7 +58,12 @@ def _paused(document: DrainerDocument) -> Iterator[Said]:
 def _ddl_waits(document: DrainerDocument) -> Iterator[Said]:
     if document.ddl and (waiting := [entry for entry in document.ddl.waiting if not entry.goes_on]):
         jobs = ", ".join(str(entry.job_id) for entry in waiting[:_SHOWN])
-        yield Said(f"{len(waiting)} DDL and the rows of their tables wait for a decision: job {jobs}")
+        refused = sum(not entry.query for entry in waiting)
+        what = (
+            [f"{len(waiting) - refused} DDL and the rows of their tables"] if refused < len(waiting) else []
+        )
+        what += [f"refused rows of {count(refused, 'table')}"] if refused else []
+        yield Said(f"{' and '.join(what)} wait for a decision: job {jobs}")
 
 
 def _sink_held(document: DrainerDocument) -> Iterator[Said]:

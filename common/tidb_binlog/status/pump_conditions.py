@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import UnsetType
 
+from tidb_binlog.quantities import size
 from tidb_binlog.status import clock_skew
 from tidb_binlog.status.pump import ClockStatus, PumpDocument, PumpStatus, RetentionStatus
 from tidb_binlog.status.reload import ReloadStatus
@@ -66,18 +67,14 @@ def _index_fails(document: PumpDocument) -> Iterator[Said]:
 def _refuses(document: PumpDocument) -> Iterator[Said]:
     disk = (document.pump or _NOTHING).disk
     if disk.available is not None and disk.available <= (disk.floor or 0):
-        text = f"refuses prewrites: {_gib(disk.available)} free, below the floor of its disk"
+        text = f"refuses prewrites: {size(disk.available)} free, the floor is {size(disk.floor or 0)}"
         yield Said(text, stops=True)
 
 
 def _space(document: PumpDocument) -> Iterator[Said]:
     disk = (document.pump or _NOTHING).disk
     if disk.available is not None and (disk.floor or 0) < disk.available < SPACE_LOW_GIB << 30:
-        yield Said(f"has {_gib(disk.available)} free on its disk")
-
-
-def _gib(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GiB"
+        yield Said(f"has {size(disk.available)} free on its disk")
 
 
 def _index_behind(document: PumpDocument) -> Iterator[Said]:

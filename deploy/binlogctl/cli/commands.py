@@ -223,7 +223,10 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
         "restore",
         "bring a database to a time: an image or backup, then the archive after it",
         "restore:run",
-        flags=("drainer-config", "image", "backup", "archive", "until", "rate", "dry-run", "time-zone"),
+        flags=(
+            *("drainer-config", "image", "backup", "archive", "until", "rate", "dry-run", "time-zone"),
+            "beside-drainer",
+        ),
         outputs=(TEXT, JSON),
     ),
     Command(

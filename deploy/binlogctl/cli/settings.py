@@ -96,6 +96,10 @@ class CtlSettings:
         "backup", "", "up to when the backup is that the downstream has: a time, or its directory"
     )
 
+    beside_drainer: bool = _flag(
+        "beside-drainer", False, "go on where a drainer works that writes other tables", kind="bool"
+    )
+
     @property
     def tls(self) -> TlsConfig | None:
         """None: no TLS. Raises `ConfigError`."""

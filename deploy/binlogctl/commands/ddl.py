@@ -126,7 +126,8 @@ async def run(command: DdlCommand, address: str, tls: TlsConfig | None, output: 
     )
     if answer.status == 404 and answer.document is None:
         raise Rejected(
-            f"the drainer at {address} decides no DDL", hint="it is an older one, or still starting"
+            f"the drainer at {address} decides no DDL",
+            hint="its db-type is no database, or it is still starting",
         )
     if answer.status == 409:
         raise Conflict(answer.said)

@@ -93,7 +93,13 @@ async def _join(call: Call) -> int:
     if given.no_wait:
         show.print_lines(f"drainer {name} loads them: `binlogctl ddl list -node-id {name}` shows how far")
         return DONE
-    last = await _until_joined(ask, job_id, quiet=call.output == JSON)
+    try:
+        last = await _until_joined(ask, job_id, quiet=call.output == JSON)
+    except asyncio.CancelledError:
+        show.print_warning(
+            f"drainer {name} goes on with the load: `binlogctl load -give-up -node-id {name}` ends it"
+        )
+        raise
     if await _was_given_up(ask, job_id, last):
         raise Rejected("the load was given up meanwhile", hint="docs/load.md says what the tables have now")
     if call.output == JSON:

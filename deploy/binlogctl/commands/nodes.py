@@ -10,6 +10,7 @@ from binlogctl.cli.commands import DONE, JSON
 from binlogctl.cluster import node_lookup, node_table
 from binlogctl.net import connection
 from tidb_binlog.cluster.node import OFFLINE
+from tidb_binlog.quantities import count
 
 
 async def run(call: Call) -> int:
@@ -30,7 +31,7 @@ async def run(call: Call) -> int:
         return DONE
     entries = [(kind, entry) for kind in kinds for entry in nodes[kind]]
     hidden = sum(len(view.of(kind)) for kind in kinds) - len(entries)
-    counted = ", ".join(f"{len(nodes[kind])} {kind}" for kind in kinds)
+    counted = ", ".join(count(len(nodes[kind]), kind.removesuffix("s")) for kind in kinds)
     more = f"; {hidden} offline, shown with -show-offline-nodes" if hidden else ""
     node_table.print_entries(entries, counted + more)
     return DONE

@@ -74,6 +74,7 @@ def options(call: Call) -> RestoreOptions:
         given.archive,
         time_text.parse(given.until, now_s, zone) if given.until else 0,
         max(given.rate, 0),
+        beside_drainer=given.beside_drainer,
     )
 
 

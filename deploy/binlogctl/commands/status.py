@@ -18,7 +18,8 @@ from tidb_binlog import time_text
 from tidb_binlog.cluster.overview import STAGES, Kept, NodeLine, Overview
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.observe import show
-from tidb_binlog.quantities import UP_TO_DATE, behind_text, span
+from tidb_binlog.page.way import WORTH_S
+from tidb_binlog.quantities import UP_TO_DATE, behind_text, count, span
 from tidb_binlog.status.troubles import ERROR, WARNING, Trouble
 from tidb_binlog.tso import Ts
 
@@ -60,13 +61,14 @@ def page(seen: Overview, curves: Sequence[tuple[str, ...]] = (), *, bars: bool |
     of each drainer's past."""
     from rich.console import Group
 
-    bars = sys.stdout.isatty() if bars is None else bars
+    if bars is None:
+        bars = sys.stdout.isatty() and sys.stdout.encoding.lower().startswith("utf")
     pumps = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == PUMPS]
     drainers = [_row(line, seen.now_ts) for line in seen.nodes if line.kind == DRAINERS]
     lags = [(line.node_id, *map(span, line.stages_s.values())) for line in seen.nodes if line.stages_s]
     parts: list[RenderableType] = [
-        show.table(f"{len(pumps)} pumps at {time_text.local(seen.now_ts)}", _PUMP, pumps),
-        show.table(f"{len(drainers)} drainers", _DRAINER, drainers),
+        show.table(f"{count(len(pumps), 'pump')} at {time_text.local(seen.now_ts)}", _PUMP, pumps),
+        show.table(count(len(drainers), "drainer"), _DRAINER, drainers),
     ]
     if lags and bars:
         drawn = [(line.node_id, _bar(line.stages_s)) for line in seen.nodes if line.stages_s]
@@ -90,7 +92,9 @@ def page(seen: Overview, curves: Sequence[tuple[str, ...]] = (), *, bars: bool |
 def _bar(stages_s: Mapping[str, float]) -> Text:
     """How long each stage takes, as a bar of all and in words."""
     colours = dict(zip(STAGES, COLOURS, strict=True))
-    pieces = [("█" * columns, colours[name]) for name, columns in stacked(stages_s, BAR)]
+    # Of a Drainer that is up to date a whole bar would say that something takes long.
+    drawn = stacked(stages_s, BAR) if sum(stages_s.values()) >= WORTH_S else []
+    pieces = [("█" * columns, colours[name]) for name, columns in drawn]
     words = [
         (f" {name.replace('_', ' ')} {span(took_s)}", colours[name]) for name, took_s in stages_s.items()
     ]
@@ -99,7 +103,7 @@ def _bar(stages_s: Mapping[str, float]) -> Text:
 
 def _place(kept: Kept) -> tuple[str, str, str]:
     near = f"{span(kept.left_s)} until a purge reaches it"
-    return kept.node_id, between(kept.left_s, kept.behind_s, BAR), f"{near}, {span(kept.behind_s)} behind"
+    return kept.node_id, between(kept.left_s, kept.behind_s, BAR), f"{near}, {behind_text(kept.behind_s)}"
 
 
 def _trouble_line(trouble: Trouble) -> str:

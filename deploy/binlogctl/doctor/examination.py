@@ -177,7 +177,7 @@ class Examination:
         self._upstream_asked_s = self._clock.monotonic_s()
         seen = await gatherer.gather(options.pd_urls, options.upstream)
         self._clocks += seen.clocks
-        self._findings += check_members(seen.members)
+        self._findings += check_members(seen.members, who="etcd" if seen.kind == STANDALONE else "PD")
         if seen.kind == STANDALONE:
             self._findings += check_etcd_release(seen.members)
         if seen.kind == TIDB:
@@ -192,7 +192,7 @@ class Examination:
             self._findings += Check("upstream.timestamp", "upstream").error(
                 seen.error,
                 "without timestamps no transaction commits and no node starts",
-                "binlogctl doctor -upstream tidb|standalone   # and see the log of the leader",
+                seen.hint or "binlogctl doctor -upstream tidb|standalone   # and see the log of the leader",
             )
         elif seen.now_ts is not None:
             self._findings += Check("upstream.timestamp", "upstream").ok(

@@ -22,8 +22,8 @@ from drainer.compare.report.shown import (
 )
 from drainer.compare.verify.result import How, RowDifference, State, TableResult, Verification
 from tidb_binlog import tso
-from tidb_binlog.page.template import count, moment, page, table_of
-from tidb_binlog.quantities import span
+from tidb_binlog.page.template import moment, page, table_of
+from tidb_binlog.quantities import count, span
 
 _TABLES: Final = ("table downstream", "upstream", "is", "rows", "rows downstream", "chunks", "wrong", "how")
 _ROWS: Final = ("table", "row", "key", "column", "upstream / downstream", "last change (UTC)")

@@ -21,7 +21,7 @@ from drainer.compare.verify.result import (
     Values,
     Verification,
 )
-from tidb_binlog.page.template import count
+from tidb_binlog.quantities import count
 
 VALUE_MAX: Final = 120
 NO_SIDE: Final = "no row"
@@ -100,7 +100,14 @@ def verdict(result: Verification) -> str:
     if result.state is State.DIFFERS:
         wrong = [table for table in result.tables if table.state is State.DIFFERS]
         differ = "1 row differs" if result.wrong == 1 else f"{result.wrong:,} rows differ"
-        return f"{differ} in {len(wrong):,} of {tables}{rest}; {compared_text(result)}"
+        # A table that one side lacks has no rows to count.
+        where = f"{len(wrong):,} of {tables}"
+        differ = (
+            f"{differ} in {where}"
+            if result.wrong
+            else f"{where} {'differs' if len(wrong) == 1 else 'differ'}"
+        )
+        return f"{differ}{rest}; {compared_text(result)}"
     if result.state is State.EQUAL:
         return f"downstream equals upstream: {tables}; {compared_text(result)}"
     if not result.tables:

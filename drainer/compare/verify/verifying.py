@@ -428,7 +428,7 @@ def lacking(work: TableWork, side: str, tables: Tables, names: Sequence[Name]) -
     may not read it: absent is what a SELECT does not find."""
     if not all(tables.lacks(*name) for name in names):
         return f"{side} does not show it: {NOT_SHOWN}"
-    work.absent = f"{side} has no such table" + (" any more" if side == "upstream" else "")
+    work.absent = f"{side} has no such table"
     return ""
 
 

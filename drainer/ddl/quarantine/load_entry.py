@@ -20,7 +20,7 @@ from drainer.mysql.rows.change import Position
 from tidb_binlog.errors import Conflict, Rejected
 from tidb_binlog.late_dataclass import dataclass, field
 
-REASON = "its rows are loaded"
+REASON = "rows are loaded"
 _DECIDING = (QueueState.DECIDING, QueueState.DECIDING_HALTED)
 
 

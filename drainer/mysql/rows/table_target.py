@@ -162,7 +162,8 @@ def missing(version: TableVersion) -> DownstreamError:
     """The error for rows of a table that is not there."""
     return DownstreamError(
         f"table {'.'.join(version.downstream)} does not exist downstream",
-        hint="create it there as it is upstream, or leave it out with ignore-table",
+        hint=f"`binlogctl load -tables {version.schema}.{version.name}` copies it, rows and all, into the"
+        " downstream of a Drainer; or leave it out with ignore-table",
     )
 
 

@@ -205,10 +205,12 @@ class Joining:
     def _says(self) -> str:
         now = self._counters.view()
         if self._gives_up:
-            return f"its load is given up, it is made anew without rows: {self._trouble}".rstrip(": ")
+            return f"the load is given up, the tables are made anew without rows: {self._trouble}".rstrip(
+                ": "
+            )
         share = "" if now.share is None else f", {now.share:.0%}"
         note = self._trouble or now.note
-        return f"its rows are loaded: {now.rows:,} rows{share}" + (f": {note}" if note else "")
+        return f"rows are loaded: {now.rows:,} rows{share}" + (f": {note}" if note else "")
 
     # -- beside the stream ----------------------------------------------------------------------------
 

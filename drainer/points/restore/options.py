@@ -35,6 +35,7 @@ class RestoreOptions:
     stop_ts: Ts = 0
     speed: int = 0
     time_zone: str = ""
+    beside_drainer: bool = False
 
     def validate(self) -> None:
         """Raises `ConfigError`."""
@@ -68,6 +69,7 @@ class RestoreOptions:
             dest_type=self.settings.db_type,
             speed=self.speed,
             time_zone=self.time_zone,
+            beside_drainer=self.beside_drainer,
             settings=self.settings,
         )
 

@@ -209,7 +209,8 @@ class Restoration:
     async def run(self) -> Outcome:
         """Raises what `reparo` does, and `Rejected` for a destination that has other rows."""
         began_s, outcome = _CLOCK.monotonic_s(), self._outcome()
-        await asyncio.to_thread(check_no_drainer, self._target)
+        if not self.options.beside_drainer:
+            await asyncio.to_thread(check_no_drainer, self._target)
         done_ts = await self._done_ts()
         whole = True
         if self._manifest is not None and done_ts <= self.begin_ts:

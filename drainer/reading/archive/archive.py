@@ -36,9 +36,9 @@ from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.payload import PB, RELAY
 from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.reading.archive.read_options import ReadOptions, version_of
+from drainer.reading.archive.read_options import ReadOptions, check_tables, version_of
 from drainer.reading.archive.row_items import RowItems
-from drainer.reading.errors import BinlogsLost, NoSuchTable
+from drainer.reading.errors import BinlogsLost
 from tidb_binlog import time_text
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.tso import Ts
@@ -278,28 +278,7 @@ class Archive:
                 hint=f"begin there, or with {_OLDEST!r} for what there is",
             )
         if selection.tables:
-            self._check_tables(selection)
-
-    def _check_tables(self, selection: Selection) -> None:
-        """A pattern that fits no table is misspelt. Who has no definitions cannot know it before all is
-        read."""
-        names = {(table.schema, table.table) for table in self._definitions}
-        if self.kind == PB:
-            files = self._survey.segments
-            described = [segment.described for segment in files[:-1]]
-            if None in described:
-                return
-            names |= {name for segment in files if segment.described for name in segment.described.rows}
-        if not names:
-            return
-        for pattern in selection.tables:
-            alone = Selection(tables=(pattern,))
-            if not any(alone.wants_table(*name) for name in names):
-                examples = ", ".join(".".join(name) for name in sorted(names)[:5])
-                raise NoSuchTable(
-                    f"{self._survey.location.shown} has no table {pattern}",
-                    hint=f"it has {examples}{', ...' if len(names) > 5 else ''}",
-                )
+            check_tables(survey, self._definitions, selection)
 
 
 def _patterns(tables: str | Iterable[str]) -> str:

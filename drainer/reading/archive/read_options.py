@@ -31,8 +31,10 @@ from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import DAMAGE, FAIL
 from drainer.reading.archive.decode.records import Changes
+from drainer.reading.archive.files.payload import PB
 from drainer.reading.archive.files.segments import AUTO, SLICE_BYTES, Survey
 from drainer.reading.archive.files.selection import Selection
+from drainer.reading.errors import NoSuchTable
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass, field
@@ -164,10 +166,36 @@ def version_of(options: ReadOptions, survey: Survey, definitions: Definitions) -
         for record in reading.read(survey.location, part, selection, definitions, damage=options.damage):
             if isinstance(record, Changes):
                 return record.rows[0][0]
+    names = table_names(survey, definitions)
     raise ConfigError(
         f"{survey.location.shown} has no definition and no row of {'.'.join(options.table)}",
-        hint="see the view definitions for the tables that it has",
+        hint=_examples(names) if names else "`binlog-spark stats` shows the tables that it has",
     )
+
+
+def table_names(survey: Survey, definitions: Definitions) -> set[tuple[str, str]]:
+    """Of all tables; none where that is not known before all is read, as of a Go archive."""
+    names = {(table.schema, table.table) for table in definitions}
+    if survey.kind == PB:
+        described = [segment.described for segment in survey.segments]
+        if None in described[:-1]:
+            return set()
+        names |= {name for index in described if index for name in index.rows}
+    return names
+
+
+def check_tables(survey: Survey, definitions: Definitions, selection: Selection) -> None:
+    """A pattern that fits no table is misspelt. Raises `NoSuchTable`."""
+    names = table_names(survey, definitions)
+    for pattern in selection.tables if names else ():
+        alone = Selection(tables=(pattern,))
+        if not any(alone.wants_table(*name) for name in names):
+            raise NoSuchTable(f"{survey.location.shown} has no table {pattern}", hint=_examples(names))
+
+
+def _examples(names: set[tuple[str, str]]) -> str:
+    shown = ", ".join(".".join(name) for name in sorted(names)[:5])
+    return f"it has {shown}{', ...' if len(names) > 5 else ''}"
 
 
 def newest(options: ReadOptions, definitions: Definitions) -> TableVersion | None:

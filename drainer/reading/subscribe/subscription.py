@@ -212,7 +212,7 @@ class EncodedStream:
         if after_ts == now_ts:
             return now_ts
         return await stream_start.first_position(
-            await registry.view(), self._way.asks(), after_ts, f'start="{stream_start.OLDEST}"'
+            await registry.view(), self._way.asks(), after_ts, f'"{stream_start.OLDEST}" as the start'
         )
 
     def _check_tables(self, tracker: SchemaTracker, position: int) -> None:

@@ -24,7 +24,8 @@ from drainer.spark.audit.checks.findings import (
 from drainer.spark.audit.document import age_s
 from drainer.spark.audit.plots import LAG, duration, plots
 from tidb_binlog import tso
-from tidb_binlog.page.template import count, moment, page, size, table_of
+from tidb_binlog.page.template import moment, page, table_of
+from tidb_binlog.quantities import count, size
 
 _TITLES: Final = {COVERAGE: "Coverage", CHAINS: "Row chains", CONTENTS: "Contents"}
 _WIDE: Final = frozenset({"Changes by time and table", "Findings by place", "Compared chunks", LAG})

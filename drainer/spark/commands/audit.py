@@ -13,11 +13,11 @@ from drainer.places.place import READ, Place
 from drainer.spark import arguments
 from drainer.spark.driver import TaskProgress
 from drainer.spark.session import EXTRA_HINT
+from tidb_binlog import quantities
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.filesystem import replace_file
 from tidb_binlog.observe import show
-from tidb_binlog.page import template
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ def _need_matplotlib() -> None:
 
 
 def _announce(placement: Placement) -> None:
-    size, limit = template.size(placement.size), template.size(placement.limit)
+    size, limit = quantities.size(placement.size), quantities.size(placement.limit)
     if placement.on_driver:
         show.print_warning(f"audit of {size} in this process; above {limit} (--small) in Spark's")
     else:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from drainer.places.place import READ, WRITE, Place
 from drainer.spark import arguments, history, parquet_tasks
 from drainer.spark.driver import TaskProgress
 from drainer.spark.output import print_frame, print_rows
+from tidb_binlog.errors import FlagError
+
+if TYPE_CHECKING:
+    from drainer.reading.archive.archive_source import ArchiveSource
 
 HELP: Final = """\
 every version of a row: from when to when, and which transaction made it
@@ -73,6 +77,9 @@ def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, options:
     from drainer.spark.local import json_lines, ordered_rows, versions
 
     source = ArchiveSource({**options, "path": args.archive, "tables": args.table})
+    source.check_tables()
+    if key:
+        _check_key(source, args.table, key)
     rows = versions.versions(ordered_rows.everything(source, source.schema, ()), key)
     if args.save:
         place = Place(args.save)
@@ -84,3 +91,16 @@ def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, options:
     names = versions.SCHEMA.names if args.output == arguments.JSON else _SHOWN
     schema = versions.pruned(names)
     print_rows(f"versions of {args.table}", names, json_lines.lines(schema, rows), args.output)
+
+
+def _check_key(source: ArchiveSource, table: str, key: Mapping[str, str]) -> None:
+    """A name that was no column of the table ever fits no row. Raises `FlagError`."""
+    known = [
+        column.name
+        for entry in source.definitions
+        if f"{entry.schema}.{entry.table}".lower() == table.lower()
+        for column in entry.version.info.columns
+    ]
+    if known and (unknown := [name for name in key if name not in known]):
+        shown = ", ".join(dict.fromkeys(known))
+        raise FlagError(f"{table} has no column {unknown[0]}", hint=f"it has {shown}")

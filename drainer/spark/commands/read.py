@@ -115,6 +115,7 @@ def _run_here(args: argparse.Namespace) -> None:
 
     options = arguments.source_options(args, view=args.view, table=args.table)
     source = ArchiveSource({**options, "path": args.archive})
+    source.check_tables()
     schema = source.schema
     names = _names(args, schema.names) or (schema.names[:1] if args.count else schema.names)
     columns = pa.schema([schema.field(name) for name in names])

@@ -105,6 +105,21 @@ def test_a_quiet_cluster_is_not_behind_and_a_watermark_that_stands_is() -> None:
     assert [line.behind_s for line in seen.nodes] == [60.0, 1.4]
 
 
+def test_how_near_a_purge_is_goes_by_the_checkpoint_of_now() -> None:
+    """The pump looked ten minutes ago; the registry has had the checkpoint since."""
+    outlooks = [
+        {"node_id": "d", "left_s": 1000.0, "checkpoint": ago(620)},
+        {"node_id": "stands", "left_s": 1000.0, "checkpoint": ago(620)},
+        {"node_id": "lost", "left_s": 0.0, "lost": True, "checkpoint": ago(620)},
+    ]
+    document = changed(
+        changed(PUMP, "pump.retention.drainers", outlooks), "pump.retention.last_run_s_ago", 600.0
+    )
+    seen = of(pump(document=document), drainer())
+    kept = {one.node_id: (round(one.left_s), round(one.behind_s)) for one in seen.nodes[0].kept}
+    assert kept == {"d": (1014, 6), "stands": (400, 620), "lost": (0, 620)}
+
+
 def test_on_a_terminal_bars_show_where_time_goes_and_what_a_purge_reaches_next() -> None:
     kept = [
         {"node_id": "far", "left_s": 500_000.0, "checkpoint": ago(2)},
@@ -122,6 +137,8 @@ def test_on_a_terminal_bars_show_where_time_goes_and_what_a_purge_reaches_next()
 
     terminal, plain = printed(bars=True), printed(bars=False)
     assert "██ write 0.1 s sort wait 0.2 s pull 0.3 s queue 0.4 s apply 1.0 s" in terminal
+    assert "\n1 pump at " in f"\n{terminal}"
+    assert "\n1 drainer " in terminal
     assert re.search(r"p +near +━{10}◆─{29} +100 s until a purge reaches it, 5 min behind", terminal)
     assert re.search(r"p +far +━{39}◆ +5.8 d until", terminal)
     assert "▁█" in terminal
@@ -246,9 +263,15 @@ WRONG: list[tuple[NodeSnapshot, NodeSnapshot, str, str]] = [
     (pump(), drainer(document=changed(DRAINER, "Control.paused", True)), WARNING, "holds applying back"),
     (
         pump(),
-        drainer(document=changed(DRAINER, "DDL.waiting", [{"job_id": 42}])),
+        drainer(document=changed(DRAINER, "DDL.waiting", [{"job_id": 42, "query": "DROP"}, {"job_id": 43}])),
         ERROR,
-        "1 DDL and the rows of their tables wait for a decision: job 42",
+        "1 DDL and the rows of their tables and refused rows of 1 table wait for a decision: job 42, 43",
+    ),
+    (
+        pump(),
+        drainer(document=changed(DRAINER, "DDL.waiting", [{"job_id": 42}, {"job_id": 43}])),
+        ERROR,
+        "drainer d refused rows of 2 tables wait for a decision: job 42, 43",
     ),
     (
         pump(),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidb_binlog.page.template import count, moment, page, security_policy, size, table_of
+from tidb_binlog.page.template import moment, page, security_policy, table_of
+from tidb_binlog.quantities import count, size
 
 
 def test_a_page_needs_nothing_beside_it() -> None:

@@ -14,7 +14,7 @@ from drainer.reparo import archive_source, job
 from drainer.reparo.options import SCHEMA
 from drainer.txn import Item
 from tests.drainer.reparo.world import apply, config_for
-from tests.drainer.support.apply_life import clean, differences, run
+from tests.drainer.support.apply_life import clean, differences, drainer_at_work, run
 from tests.spark.support.growing import FIRST_TS, ArchiveWriter, RelayLogWriter
 from tests.spark.support.mixed_history import TRUNCATE, MixedHistory
 from tests.spark.support.replay_world import SOURCES, target_of
@@ -125,21 +125,10 @@ def test_a_drainer_at_work_there_is_not_disturbed(target: Target, tmp_path: Path
     history = MixedHistory(5)
     archive = written(tmp_path, history.items(10))
     history.create(target)
-    run(
-        target,
-        "CREATE DATABASE elsewhere",
-        "CREATE TABLE elsewhere.drainer_state (cluster_id BIGINT UNSIGNED PRIMARY KEY, epoch BIGINT,"
-        " owner TEXT, checkpoint TEXT, intent TEXT)",
-        "INSERT INTO elsewhere.drainer_state VALUES (77, 0, '', NULL, NULL)",
-    )
-    other = connect(target)
-    assert session_lock.claim(other, session_lock.Claims("elsewhere", 77).name(session_lock.STORE))
-    try:
+    with drainer_at_work(target):
         with pytest.raises(Conflict, match=r"Drainer of cluster 77 works .* -beside-drainer"):
             apply(target, archive)
         assert apply(target, archive, beside_drainer=True).finished
-    finally:
-        other.close()
     assert history.downstream(target) == history.rows
 
 

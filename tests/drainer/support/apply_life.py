@@ -11,7 +11,7 @@ import json
 import shutil
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from drainer.ddl.quarantine.early_drop import UpstreamJobs
 from drainer.ddl.quarantine.rows_entry import quarantine_rows
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
+from drainer.mysql import session_lock
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.refusal import RowsRefused
@@ -115,6 +116,21 @@ def run(target: Target, *statements: str) -> list[tuple[Any, ...]]:
         return found
     finally:
         connection.close()
+
+
+@contextlib.contextmanager
+def drainer_at_work(target: Target) -> Iterator[None]:
+    """A session as that of a Drainer of cluster 77."""
+    run(
+        target,
+        "CREATE DATABASE elsewhere",
+        "CREATE TABLE elsewhere.drainer_state (cluster_id BIGINT UNSIGNED PRIMARY KEY, epoch BIGINT,"
+        " owner TEXT, checkpoint TEXT, intent TEXT)",
+        "INSERT INTO elsewhere.drainer_state VALUES (77, 0, '', NULL, NULL)",
+    )
+    with contextlib.closing(connect(target)) as other:
+        assert session_lock.claim(other, session_lock.Claims("elsewhere", 77).name(session_lock.STORE))
+        yield
 
 
 def clean(target: Target) -> None:

@@ -116,7 +116,7 @@ async def test_tables_are_loaded_beside_the_stream_and_are_like_all_others_then(
                 written = program.written
                 await made.until(lambda: len(made.rows(COPY, "flows")) > written + 20, "others go on")
                 ((waiting,),) = [made.joins()]
-                assert waiting["state"].startswith("its rows are loaded: ")
+                assert waiting["state"].startswith("rows are loaded: ")
                 assert waiting["possible"] == []
             await made.until(lambda: not made.joins(), "they are like all others")
         await made.is_equal()

@@ -103,7 +103,8 @@ async def _cluster_id(client: EtcdClient, create: bool, expected: int | None) ->
         stored = result.results[0].kvs[0]
     if stored is None:
         raise Rejected(
-            f"etcd at {client.addresses} holds no standalone cluster", hint="check the address, or create one"
+            f"etcd at {client.addresses} holds no standalone cluster",
+            hint="start a pump, which makes it; or correct the address",
         )
     cluster_id = decode_number(CLUSTER_ID, stored.value)
     if expected is not None and expected != cluster_id:

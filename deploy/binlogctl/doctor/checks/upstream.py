@@ -33,14 +33,14 @@ _UPGRADE: Final = (
 )
 
 
-def check_members(members: Sequence[MemberFacts]) -> list[Finding]:
+def check_members(members: Sequence[MemberFacts], *, who: str = "PD") -> list[Finding]:
     """Client URLs of one cluster, configured ones and those that members report."""
     findings: list[Finding] = []
     answering = [member for member in members if member.error is None]
     ids = {member.cluster_id for member in answering if member.cluster_id is not None}
     if len(ids) > 1:
         shown = "; ".join(f"{member.url}: {member.cluster_id}" for member in answering)
-        findings += Check("upstream.cluster", "PD").error(
+        findings += Check("upstream.cluster", who).error(
             f"pd-urls name {len(ids)} clusters: {shown}",
             "nodes register in one registry or the other, whichever answers first",
             "leave only URLs of one cluster in pd-urls of every node",
@@ -58,7 +58,7 @@ def check_members(members: Sequence[MemberFacts]) -> list[Finding]:
             findings += Check("upstream.reachable", member.url).ok(
                 f"{member.name or 'answers'} {member.version}".strip()
             )
-    findings += _spare(members, answering)
+    findings += _spare(members, answering, who)
     return findings
 
 
@@ -77,7 +77,7 @@ def _silent(member: MemberFacts, *, others: int) -> list[Finding]:
     return Check("upstream.reachable", member.url).warning(seen, why, mend)
 
 
-def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> list[Finding]:
+def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts], who: str) -> list[Finding]:
     """Whether one more member may fail."""
     count = len({member.name or member.url for member in members})
     alive = len({member.name or member.url for member in answering})
@@ -85,7 +85,7 @@ def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> 
         return []
     need = count // 2 + 1
     if alive < need:
-        return Check("upstream.quorum", "PD").error(
+        return Check("upstream.quorum", who).error(
             f"{alive} of {count} members answer",
             "that is no majority: nothing can be written, and no timestamp is given",
             "start the members that do not run",
@@ -93,8 +93,8 @@ def _spare(members: Sequence[MemberFacts], answering: Sequence[MemberFacts]) -> 
     if alive - 1 >= need:
         return []
     if count == 1:
-        return Check("upstream.quorum", "PD").info("one member", "when it is away, nothing commits")
-    return Check("upstream.quorum", "PD").info(f"{alive} of {count} members answer", "none may fail any more")
+        return Check("upstream.quorum", who).info("one member", "when it is away, nothing commits")
+    return Check("upstream.quorum", who).info(f"{alive} of {count} members answer", "none may fail any more")
 
 
 def check_stores(stores: Sequence[StoreFacts]) -> list[Finding]:

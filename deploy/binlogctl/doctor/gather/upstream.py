@@ -30,7 +30,8 @@ STANDALONE: Final = "standalone"
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFacts:
-    """`kind` is None when no URL answers. `cluster_id` and `now_ts` are those of the binlogs' cluster."""
+    """`kind` is None when no URL answers. `cluster_id` and `now_ts` are those of the binlogs' cluster;
+    `error`: why they are not known, and `hint` what helps."""
 
     kind: str | None
     members: tuple[MemberFacts, ...]
@@ -40,6 +41,7 @@ class UpstreamFacts:
     now_ts: Ts | None = None
     clocks: tuple[ClockFacts, ...] = ()
     error: str | None = None
+    hint: str = ""
 
 
 class UpstreamGatherer:
@@ -187,7 +189,7 @@ class UpstreamGatherer:
         except TimeoutError:
             return replace(seen, error=f"no timestamp was given within {2 * self._timeout_s:g} s")
         except BinlogError as error:
-            return replace(seen, error=error.message)
+            return replace(seen, error=error.message, hint=error.hint)
         offset_s = physical_s(now_ts) - (began_s + ended_s) / 2
         who = "PD" if seen.kind == TIDB else "the cluster's clock in etcd"
         self._clocks.append(ClockFacts(who, offset_s, (ended_s - began_s) / 2))

@@ -88,7 +88,7 @@ async def test_the_life_of_a_cluster(
     once = await ctl("top", "-once", *at)
     assert (once.code, "2 pumps" in once.out) == (0, True)
     listed = await ctl("nodes", *at)
-    assert "2 pumps, 1 drainers" in listed.out
+    assert "2 pumps, 1 drainer " in listed.out
     assert listed.out.count(" yes ") == 3
 
     # holding a drainer

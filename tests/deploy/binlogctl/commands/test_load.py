@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -58,6 +59,28 @@ async def test_a_load_that_was_given_up_is_known_though_the_drainer_was_started_
         return {"decisions": [{"action": action} for action in decisions]}
 
     assert await load._was_given_up(ask, 7, last) == given_up
+
+
+async def test_who_interrupts_it_is_told_that_the_drainer_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = asyncio.Event()
+
+    async def ask(method: str, path: str, body: str = "") -> dict[str, Any]:
+        if method == "GET":
+            asked.set()
+        return {"job_id": 7, "joining": [{"job_id": 7, "tables": ["d.t"], "state": "rows are loaded"}]}
+
+    async def drainer(_: Call) -> tuple[str, load.Ask]:
+        return "drainer-1", ask
+
+    monkeypatch.setattr(load, "_drainer", drainer)
+    task = asyncio.create_task(load.run(call("-tables", "d.*")))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert "drainer drainer-1 goes on with the load: `binlogctl load -give-up" in capsys.readouterr().err
 
 
 def test_two_modes_are_one_too_many() -> None:

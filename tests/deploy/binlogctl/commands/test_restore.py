@@ -20,7 +20,7 @@ from drainer.reparo.ordered_records import Seen
 from tests.deploy.binlogctl.conftest import Ctl
 from tests.drainer.conftest import target as empty_target
 from tests.drainer.points.restore.image_world import make_image
-from tests.drainer.support.apply_life import differences, run
+from tests.drainer.support.apply_life import differences, drainer_at_work, run
 from tests.missing import without
 from tests.spark.support.replay_world import our_archive
 from tidb_binlog.errors import FlagError
@@ -105,7 +105,10 @@ async def test_rows_under_other_names_lie_beside_those_in_use(ctl: Ctl, world: P
     assert (refused.code, "has rows at the destination already" in refused.err) == (4, True)
     with (world / "to.toml").open("a") as file:
         file.write(ROUTE)
-    done = await ctl(*argv(lines("-image")[2], world))
+    with drainer_at_work(target):  # it writes the table in use
+        stopped = await ctl(*argv(lines("-image")[2], world))
+        assert (stopped.code, "go on with -beside-drainer" in stopped.err) == (5, True)
+        done = await ctl(*argv(lines("-image")[2], world), "-beside-drainer")
     assert (done.code, json.loads(done.out)["different"]) == (0, [])
     assert run(target, "SELECT COUNT(*) > 10 FROM shop_monday.orders") == [(1,)]
     assert run(target, "SELECT * FROM shop.orders") == [(1,)]

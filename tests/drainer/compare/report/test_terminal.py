@@ -19,6 +19,8 @@ def test_one_sentence_for_each_state() -> None:
     )
     one = replace(SOUND, tables=(replace(EQUAL, state=State.DIFFERS, extra=1, chunks=12, read_whole=3),))
     assert shown.verdict(one) == "1 row differs in 1 of 1 table; compared 5 rows in 12 chunks, 3 read whole"
+    lacks = replace(SOUND, tables=(replace(EQUAL, state=State.DIFFERS),))
+    assert shown.verdict(lacks) == "1 of 1 table differs; compared 5 rows in 1 chunk"
     both = replace(SOUND, tables=(EQUAL, WAITING))
     assert shown.verdict(both) == (
         "not wholly comparable: 1 of 2 tables are equal; 1 table could not be compared; compared 5 rows in 1"

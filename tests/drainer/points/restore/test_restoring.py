@@ -18,7 +18,7 @@ from drainer.points.restore import image_source
 from drainer.points.restore.options import RestoreOptions
 from drainer.points.restore.restoring import Restoration
 from tests.drainer.points.restore.image_world import ARCHIVE, options, restore, world
-from tests.drainer.support.apply_life import differences, run
+from tests.drainer.support.apply_life import differences, drainer_at_work, run
 from tests.drainer.support.relay_world import items
 from tests.spark.support.replay_world import our_archive
 from tidb_binlog.errors import ConfigError, Conflict, Rejected
@@ -93,6 +93,15 @@ def test_a_signal_ends_it_and_the_same_call_goes_on(target: Target, tmp_path: Pa
     assert "the same command goes on" in found.lines()[-1]
     assert restore(options(target, tmp_path)).is_equal
     assert differences("keys", target) == []
+
+
+def test_beside_a_drainer_it_goes_on_where_that_is_asked_for(target: Target, tmp_path: Path) -> None:
+    world(tmp_path, "basic", 0.5)
+    with drainer_at_work(target):
+        with pytest.raises(Conflict, match=r"Drainer of cluster 77 works .* -beside-drainer"):
+            restore(options(target, tmp_path))
+        found = restore(options(target, tmp_path, beside_drainer=True))
+    assert (found.finished, found.is_equal) == (True, True)
 
 
 def test_what_would_be_done_is_said_and_nothing_written(target: Target, tmp_path: Path) -> None:

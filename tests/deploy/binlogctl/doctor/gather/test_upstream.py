@@ -53,6 +53,16 @@ async def test_members_stores_and_time_of_pd(kind: str) -> None:
     assert found["clock.skew", "PD"] is Severity.ERROR
 
 
+async def test_an_etcd_where_no_pump_was_started_yet(etcd_clean: str) -> None:
+    report = await examine(DoctorOptions(pd_urls=etcd_clean, timeout_s=3.0))
+    (found,) = (one for one in report.findings if one.check == "upstream.timestamp")
+    assert (found.severity, found.mend) == (
+        Severity.ERROR,
+        "start a pump, which makes it; or correct the address",
+    )
+    assert checks(report)["upstream.quorum", "etcd"] is Severity.INFO
+
+
 async def test_pd_without_a_leader_is_found() -> None:
     pd = await FakePd.start(FakeCluster(), members=3)
     try:
