@@ -179,15 +179,15 @@ def _line(seen: NodeSnapshot, now_ts: Ts, told: Mapping[str, Ts]) -> NodeLine:
 def _kept(pump: PumpStatus, now_ts: Ts, told: Mapping[str, Ts]) -> tuple[Kept, ...]:
     """By the drainers' checkpoints of now: `told`, by the registry. A pump looks every ten minutes."""
     retention = pump.retention or RetentionStatus()
-    found = []
+    kept = []
     for outlook in retention.drainers:
         if outlook.left_s is None or not 0 < outlook.checkpoint <= tso.TS_MAX:
             continue
         behind_s = _seconds(now_ts, max(outlook.checkpoint, told.get(outlook.node_id, 0)))
         behind_then_s = _seconds(now_ts, outlook.checkpoint) - (retention.last_run_s_ago or 0.0)
         left_s = 0.0 if outlook.lost else max(0.0, outlook.left_s + behind_then_s - behind_s)
-        found.append(Kept(outlook.node_id, left_s, behind_s))
-    return tuple(sorted(found, key=lambda drainer: drainer.left_s))
+        kept.append(Kept(outlook.node_id, left_s, behind_s))
+    return tuple(sorted(kept, key=lambda drainer: drainer.left_s))
 
 
 def _stages(lag: LagStatus) -> dict[str, float]:
