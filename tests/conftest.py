@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -114,6 +115,7 @@ def _restore_process() -> Iterator[None]:
     os.umask(umask)
     yield
     os.umask(umask)
+    time.tzset()  # of TZ as it is again
     log.remove_handlers()
     root.setLevel(level)
     log.root().setLevel(logging.NOTSET)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,12 +46,9 @@ password = ""
 
 
 @pytest.fixture
-def shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def shanghai(monkeypatch: pytest.MonkeyPatch) -> None:
     """A zone without summer time, eight hours ahead."""
     monkeypatch.setenv("TZ", "CST-8")
-    time.tzset()
-    yield
-    monkeypatch.undo()
     time.tzset()
 
 
