@@ -47,10 +47,10 @@ def row_values(info: TableInfo, row: Row, *, old: bool = False) -> dict[str, Any
     for name, value in row.items():
         column = columns.get(name.lower())
         if column is None:
-            known = ", ".join(column.name for column in info.columns)
+            names = ", ".join(column.name for column in info.columns)
             raise InvalidDefinition(
                 f"table {info.name} has no column {name}",
-                hint=f"it has {known}; add_column publishes another one",
+                hint=f"it has {names}; add_column publishes another one",
             )
         try:
             values[column.name] = _fitting(column.type, value, old=old)

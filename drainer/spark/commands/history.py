@@ -95,12 +95,12 @@ def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, options:
 
 def _check_key(source: ArchiveSource, table: str, key: Mapping[str, str]) -> None:
     """A name that was no column of the table ever fits no row. Raises `FlagError`."""
-    known = [
+    columns = [
         column.name
         for entry in source.definitions
         if f"{entry.schema}.{entry.table}".lower() == table.lower()
         for column in entry.version.info.columns
     ]
-    if known and (unknown := [name for name in key if name not in known]):
-        shown = ", ".join(dict.fromkeys(known))
+    if columns and (unknown := [name for name in key if name not in columns]):
+        shown = ", ".join(dict.fromkeys(columns))
         raise FlagError(f"{table} has no column {unknown[0]}", hint=f"it has {shown}")
