@@ -55,8 +55,11 @@ async def build_batch(
     stored = await begin.stored()
     if position is None and stored is None and context.settings.standby:
         await _check_first(context, name)
+    first = await begin.first_rows(stored)
     place = await begin.place(
-        lambda initial_ts: where_to_begin(name, position, stored, initial_ts),
+        lambda initial_ts: (
+            Place(first.ts - 1) if first is not None else where_to_begin(name, position, stored, initial_ts)
+        ),
         f"the sink {name}",
         "check pd-urls; after restoring the upstream the sink's position has to be set back, too",
     )

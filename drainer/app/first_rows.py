@@ -2,17 +2,18 @@
 
 Drives  `drainer.points.rows`
 Owns    the file `snapshot` of the data directory: up to where rows are stored, from before the first one on
-Order   the position; rows of a chunk; the position again; at the end the savepoint, then the file is gone
+Order   the position and where the next chunk ends; rows of that chunk; at the end the savepoint, then the
+        file is gone. What comes again after a crash is that chunk, with the same rows
 Holds   it happens once: where there is a savepoint, and no such file, only the stream follows
 Never   goes on at another timestamp than the one that rows were given of: they are in the topic already
-Tests   tests/drainer/app/test_first_rows.py, tests/integration/sinks/test_kafka_snapshot.py
+Tests   tests/drainer/app/test_first_rows.py, tests/integration/sinks/test_snapshot_first.py
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from drainer.app.build import BuildContext
@@ -21,11 +22,10 @@ from drainer.checkpoint.value import Checkpoint
 from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.points.rows.snapshot_rows import SnapshotRows, open_snapshot
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld
-from drainer.points.worker_pool import Ended
-from drainer.sink import Sink
+from drainer.sink.runner import TakeRows
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
-from drainer.txn import Transaction
+from drainer.txn import LargeTransaction
 from tidb_binlog import checked
 from tidb_binlog.errors import ConfigError, Corruption, Rejected
 from tidb_binlog.filesystem import read_file, replace_file
@@ -34,7 +34,7 @@ from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.first_rows")
 
-_ANEW: Final = "begin anew with an empty data-dir and another topic"
+_ANEW: Final = "begin anew with an empty data-dir and another topic or warehouse"
 
 
 class FirstRows:
@@ -47,24 +47,26 @@ class FirstRows:
         self._path = path
         self._stopping = False
 
-    async def give(
-        self, sink: Sink, rows_of: Callable[[Iterator[Transaction]], AsyncIterator[Transaction]]
-    ) -> None:
+    async def give(self, take: TakeRows, save: Callable[[], Awaitable[None]]) -> None:
         """All that are left, or until `close`. Raises `SnapshotLost`, and what the sink does."""
+        done = self._rows.begin
         try:
             while (chunk := await self._rows.next()) is not None:
-                await sink.take_snapshot(rows_of(chunk.pieces), is_end=chunk.position.is_end)
-                if not chunk.position.is_end:
-                    _store(self._path, chunk.position)
-        except Ended:
+                _store(self._path, done, chunk.position)
+                rows = LargeTransaction(self.ts, self.ts, chunk.size_bytes, chunk.pieces)
+                await take(rows, chunk.count, is_end=chunk.position.is_end)
+                done = chunk.position
+        except Exception as error:
             if not self._stopping:
                 raise
-            return
-        if not self._stopping:
-            await sink.save()
+            logger.info("the end comes before that of the snapshot", rows_given=done.rows, reason=str(error))
+        if done.is_end:
+            await save()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
             logger.info("the snapshot is given", ts=self.ts)
+        elif done.table:
+            _store(self._path, done)
 
     async def close(self) -> None:
         """Idempotent."""
@@ -76,7 +78,7 @@ async def open_first_rows(context: BuildContext, rules: Rules, stored: Checkpoin
     """None where there is nothing to give, or nothing more. Raises `Rejected`, and as `open_snapshot`."""
     settings = context.settings
     path = os.path.join(settings.data_dir, SNAPSHOT_NAME)
-    position = _stored(path)
+    position, planned = (*_stored(path), None, None)[:2]
     has_stream = stored is not None and stored.commit_ts >= (position.ts if position is not None else 1)
     if has_stream or (position is None and not settings.load):
         with contextlib.suppress(FileNotFoundError):
@@ -94,6 +96,7 @@ async def open_first_rows(context: BuildContext, rules: Rules, stored: Checkpoin
                 wanted_position,
                 hold_name=f"drainer_snapshot_{settings.name}",
                 directory=settings.data_dir,
+                planned=planned,
             )
         except (SnapshotLost, SnapshotTooOld) as error:
             if position is None:
@@ -103,19 +106,21 @@ async def open_first_rows(context: BuildContext, rules: Rules, stored: Checkpoin
     rows, tracker = await context.operating.wait_for(opened)
     context.ends.push_async_callback(rows.close)
     if not rows.is_empty:
-        _store(path, rows.begin)
+        _store(path, *([rows.begin, planned] if planned is not None else [rows.begin]))
     logger.info("a snapshot comes first", ts=rows.begin.ts, rows_given=rows.begin.rows)
     return FirstRows(rows, tracker, path)
 
 
-def _stored(path: str) -> SnapshotPosition | None:
+def _stored(path: str) -> list[SnapshotPosition]:
+    """What is done, and what was to be done next, as far as they are known."""
     try:
-        return SnapshotPosition.of(checked.read_text(read_file(path).decode()).strip())
+        text = checked.read_text(read_file(path).decode())
+        return [SnapshotPosition.of(line) for line in text.splitlines()]
     except FileNotFoundError:
-        return None
+        return []
     except (ValueError, ConfigError) as error:
         raise Corruption(f"{path} cannot be read: {error}", hint=_ANEW) from None
 
 
-def _store(path: str, position: SnapshotPosition) -> None:
-    replace_file(path, checked.text(f"{position.text()}\n").encode())
+def _store(path: str, *positions: SnapshotPosition) -> None:
+    replace_file(path, checked.text("".join(f"{position.text()}\n" for position in positions)).encode())

@@ -38,6 +38,10 @@ Exit codes:
 """
 
 
+SNAPSHOT_FIRST: Final = ("kafka", "delta", "iceberg")
+"""Kinds of sinks that are given the rows of the tables before the stream."""
+
+
 @dataclass(frozen=True, slots=True)
 class DrainerConfig(RuleOptions):
     usage_notes: ClassVar[str] = EXIT_CODES
@@ -332,9 +336,9 @@ class DrainerConfig(RuleOptions):
             )
         check_limits(self, DrainerConfig)
         self.check_names()
-        if self.load and (self.standby or not (self.to_database or self.db_type == "kafka")):
+        if self.load and (self.standby or not (self.to_database or self.db_type in SNAPSHOT_FIRST)):
             raise ConfigError(
-                "--load is for the first start of a drainer of a database or of Kafka",
+                "--load is for the first start of a drainer of a database, Kafka or a lake",
                 hint="a standby takes over what was loaded; for an archive `binlogctl load -to archive` makes"
                 " an image: start without it",
             )

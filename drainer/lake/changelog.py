@@ -2,7 +2,7 @@
 
     _commit_ts    int64    commit_ts of the transaction upstream
     _seq          int32    place of the row among all rows of the transaction
-    _kind         string   insert, update or delete
+    _kind         string   insert, update or delete; snapshot: the row stood there at _commit_ts
     before        struct   the row before, null for an insert
     after         struct   the row after, null for a delete
     _invalid      string   what a column cannot hold (a zero date), null there: JSON, {"after.d": "text"}
@@ -27,6 +27,7 @@ from drainer.reading.archive.decode.records import Row
 from drainer.reading.archive.views.changes import ImageSide
 from drainer.txn import TableVersion
 
+SNAPSHOT: Final = "snapshot"
 ROWS_MAX: Final = 10_000
 _SIDES: Final = (("before", 2), ("after", 3))
 
@@ -37,6 +38,7 @@ class Change(NamedTuple):
     commit_ts: int
     seq: int
     row: Row
+    is_snapshot: bool = False
 
 
 def columns_of(version: TableVersion) -> tuple[LakeColumn, ...]:
@@ -90,10 +92,11 @@ class Changelog:
         invalid: dict[int, dict[str, Any]] = {}
         images = [self._whole(side, side.array(rows, invalid)) for side in self._sides_of(version)]
         notes = [json.dumps(invalid[at]) if at in invalid else None for at in range(len(run))]
+        kinds = [SNAPSHOT] * len(run) if run[0].is_snapshot else [KINDS[row[1]] for row in rows]
         arrays = [
             pa.array([change.commit_ts for change in run], pa.int64()),
             pa.array([change.seq for change in run], pa.int32()),
-            pa.array([KINDS[row[1]] for row in rows], pa.string()),
+            pa.array(kinds, pa.string()),
             *images,
             pa.array(notes, pa.string()),
         ]

@@ -25,6 +25,7 @@ from drainer.lake.changelog import Change, Changelog, columns_of, schema_of
 from drainer.lake.data_files import DataFile, Form
 from drainer.lake.evolution import evolution
 from drainer.lake.lake_table import Lake, LakeTable, Name, plain_name
+from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
 from drainer.sink.batch.batching import Item
@@ -37,17 +38,22 @@ from tidb_binlog.observe import log
 logger = log.get("drainer.lake")
 
 BATCH_ROWS: Final = 1 << 20
+SEQ_END: Final = 1 << 30  # of a chunk's first row: a snapshot may have more rows than `_seq` can count
+ROWS_END: Final = 1 << 48
+"""Above it a position is a commit_ts, below it a number of rows."""
 IDS_MAX: Final = 64
 """So many tables upstream that one changelog knows the ids of: it is another one after each TRUNCATE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Changes of one transaction in one table. `versions` are all that they come with."""
+    """Changes of one transaction in one table. `versions` are all that they come with. `position`: what the
+    table stores with them; of a snapshot, which has one commit_ts, how many of all rows it is up to them."""
 
     commit_ts: int
     versions: tuple[TableVersion, ...]
     changes: Callable[[], Iterator[Change]]
+    position: int
 
 
 class LakeItems:
@@ -64,15 +70,18 @@ class LakeItems:
     def _pieces(self, item: Any) -> dict[Name, Piece]:
         is_small = isinstance(item, Transaction)
         versions: dict[Name, dict[TableVersion, None]] = {}
+        position = item.commit_ts
         for part in [item] if is_small else item.pieces():
             for events in part.tables:
                 versions.setdefault(events.table.downstream, {})[events.table] = None
+            if part.snapshot:
+                position = SnapshotPosition.of(part.snapshot).rows
         pieces = {}
         for name, those in versions.items():
             read = self._reading(item.commit_ts, name, (lambda: [item]) if is_small else item.pieces)
             # Of a small one a row that cannot be right is found here.
             changes = functools.partial(iter, list(read())) if is_small else read
-            pieces[name] = Piece(item.commit_ts, tuple(those), changes)
+            pieces[name] = Piece(item.commit_ts, tuple(those), changes, position)
         return pieces
 
     def _reading(
@@ -80,10 +89,12 @@ class LakeItems:
     ) -> Callable[[], Iterator[Change]]:
         def changes() -> Iterator[Change]:
             for part in parts():
+                is_snapshot = bool(part.snapshot)
                 for events in part.tables:
                     if events.table.downstream == name:
-                        for seq, row in enumerate(self._images.rows(events), events.first_ordinal):
-                            yield Change(commit_ts, seq, row)
+                        first = events.first_ordinal % SEQ_END if is_snapshot else events.first_ordinal
+                        for seq, row in enumerate(self._images.rows(events), first):
+                            yield Change(commit_ts, seq, row, is_snapshot)
 
         return changes
 
@@ -119,7 +130,12 @@ class OpenTable:
             self._look_again(self.table)
         waiting: list[Piece] = []
         for piece in pieces:
-            if piece.commit_ts <= self.position:
+            if piece.position < piece.commit_ts and self.position >= ROWS_END:
+                raise Conflict(
+                    f"{self.shown} in the warehouse has changes already, up to {self.position}",
+                    hint="a snapshot needs a warehouse of its own; or begin without --load",
+                )
+            if piece.position <= self.position:
                 continue
             if obstacle := self._fit(piece.versions):
                 self._commit(waiting)
@@ -239,7 +255,7 @@ class OpenTable:
                 errors.append(error)
                 raise
 
-        position = pieces[-1].commit_ts
+        position = pieces[-1].position
         try:
             self.table.append(pa.RecordBatchReader.from_batches(changelog.schema, batches()), position)
         except BinlogError:

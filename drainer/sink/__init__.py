@@ -72,9 +72,10 @@ class TakesLarge(Protocol):
 class TakesSnapshot(Protocol):
     """Rows that stood in the upstream where the stream begins."""
 
-    async def take_snapshot(self, pieces: AsyncIterator[Transaction], *, is_end: bool) -> None:
+    async def take_snapshot(self, rows: LargeTransaction, *, is_end: bool) -> None:
         """Some of them, before anything else: they are stored when it returns. Those that came last before a
-        crash come again. `is_end`: these are the last ones, everything up to their commit_ts was given."""
+        crash come again, the same ones. `is_end`: these are the last ones, everything up to their commit_ts
+        was given."""
         raise AssertionError("a sink that takes no snapshot")
 
 

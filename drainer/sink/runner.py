@@ -11,7 +11,7 @@ Tests  tests/contract/test_sink.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from drainer import metrics
@@ -22,7 +22,7 @@ from drainer.sink.traced_items import TRACK, ItemSource, TracedItems, traced
 from drainer.stream.pull.merged import MergedBatch, Spilled
 from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import Rules
-from drainer.txn import Ddl, LargeTransaction, Transaction
+from drainer.txn import INSERT, Ddl, LargeTransaction, Transaction
 from tidb_binlog.clock import SystemClock, look_later
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log, trace
@@ -38,6 +38,12 @@ IN_SNAPSHOT: Final = "sending the rows of the snapshot"
 S = TypeVar("S", bound=Sink)
 
 
+class TakeRows(Protocol):
+    """Give rows of a snapshot to the sink, which stores them; `count` of them."""
+
+    async def __call__(self, rows: LargeTransaction, count: int, *, is_end: bool) -> None: ...
+
+
 class First(Protocol):
     """Rows of a snapshot, which come before the stream."""
 
@@ -46,10 +52,8 @@ class First(Protocol):
         """The stream follows it."""
         ...
 
-    async def give(
-        self, sink: Sink, rows_of: Callable[[Iterator[Transaction]], AsyncIterator[Transaction]]
-    ) -> None:
-        """All of them, or until `close`. `rows_of` makes of the rows of a chunk what the sink takes."""
+    async def give(self, take: TakeRows, save: Callable[[], Awaitable[None]]) -> None:
+        """All of them, or until `close`. `save` stores the checkpoint behind them."""
         ...
 
     async def close(self) -> None:
@@ -151,7 +155,7 @@ class Runner(Generic[S]):
         try:
             if self._first is not None:
                 self._doing = IN_SNAPSHOT
-                await self._first.give(self.sink, self._rows)
+                await self._first.give(self._take_rows, self.sink.save)
             while (batch := await self._next_batch(batches)) is not None:
                 with traced(batch):
                     await self._apply(batch)
@@ -281,15 +285,16 @@ class Runner(Generic[S]):
             self._publish_count()
         self._doing = self.sink.verb
 
-    async def _rows(self, pieces: Iterator[Transaction]) -> AsyncIterator[Transaction]:
-        """Of a snapshot, which may lie on disk."""
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
-            if self._control.holds:
-                await self._admit(piece)
-                self._doing = IN_SNAPSHOT
-            self._count(piece)
-            yield piece
-        self._publish_count()
+    async def _take_rows(self, rows: LargeTransaction, count: int, *, is_end: bool) -> None:
+        """Of a snapshot."""
+        if self._control.holds:
+            self._doing = HELD
+            await self._control.admit(count, rows.size_bytes)
+            self._doing = IN_SNAPSHOT
+        await self.sink.take_snapshot(rows, is_end=is_end)
+        self.transactions += 1
+        self.rows += count
+        metrics.ROW_EVENTS[INSERT].inc(count)
 
     async def _apply_whole(self, spilled: Spilled) -> None:
         """The sink reads it; what it read last is counted."""

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import struct
 import tempfile
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import IO, Final
 
@@ -54,10 +55,12 @@ _SIZE: Final = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkRows:
-    """Rows of one chunk; `pieces` gives them once, the last piece with `last`. `is_large`: from a file."""
+    """Rows of one chunk, `count` of them; the last of the `pieces` has `last`. `is_large`: from a file."""
 
     position: SnapshotPosition
-    pieces: Iterator[Transaction]
+    count: int
+    size_bytes: int
+    pieces: Callable[[], Iterator[Transaction]]
     is_large: bool
 
 
@@ -109,7 +112,7 @@ class Spool:
 
 
 class SnapshotRows:
-    """Made by `open_snapshot`. `ends` lets T go."""
+    """Made by `open_snapshot`. `ends` lets T go. `planned`: where the first chunk is to end."""
 
     def __init__(
         self,
@@ -118,7 +121,9 @@ class SnapshotRows:
         begin: SnapshotPosition,
         ends: contextlib.AsyncExitStack,
         directory: str | None = None,
+        planned: SnapshotPosition | None = None,
     ) -> None:
+        self._planned = planned
         self.begin = begin
         """Where it begins, or goes on."""
         self._snapshot = snapshot
@@ -175,16 +180,24 @@ class SnapshotRows:
                 continue
             last = Chunk.of_stored(position.chunk) if label == position.table else None
             while last is None or not last.is_last:
-                chunks = tried(label, self._stop.wait, table.cut, self._snapshot, last, again=AGAIN)
+                chunks = self._cut(table, last)
                 for chunk in chunks:
                     spool = tried(label, self._stop.wait, self._spool, table, chunk, again=AGAIN)
                     first, rows = position.rows, position.rows + spool.count
                     is_end = chunk.is_last and number == len(self._tables)
                     position = replace(position, rows=rows, table=label, chunk=chunk.stored(), is_end=is_end)
                     if spool.count or is_end:
-                        pieces = self._pieces(table.source.version, spool, first, position)
-                        yield ChunkRows(position, pieces, spool.is_large)
+                        version = table.source.version
+                        pieces = functools.partial(self._pieces, version, spool, first, position)
+                        yield ChunkRows(position, spool.count, spool.size_bytes, pieces, spool.is_large)
                 last = chunks[-1]
+
+    def _cut(self, table: TableRows, last: Chunk | None) -> Sequence[Chunk]:
+        label, planned = table.source.label, self._planned
+        if planned is not None and planned.table == label:
+            self._planned = None
+            return [Chunk.of_stored(planned.chunk)]
+        return tried(label, self._stop.wait, table.cut, self._snapshot, last, again=AGAIN)
 
     def _spool(self, table: TableRows, chunk: Chunk) -> Spool:
         spool = Spool(self._directory)
@@ -212,14 +225,16 @@ async def open_snapshot(
     *,
     hold_name: str,
     directory: str | None = None,
+    planned: SnapshotPosition | None = None,
 ) -> tuple[SnapshotRows, SchemaTracker]:
     """The rows from a position on, and the schema at their timestamp. `position.ts` 0: at a new one.
+    `planned`: the first chunk ends there, as it did before; else chunks may be cut at other places.
 
     Raises `SnapshotLost`, `SnapshotTooOld`, `Unavailable`, `Rejected`, `ConfigError`, `DownstreamError`."""
     losses = 0
     while True:
         try:
-            return await _opened(settings, upstream, rules, position, hold_name, directory)
+            return await _opened(settings, upstream, rules, position, hold_name, directory, planned)
         except (SnapshotLost, NotAsPublished):
             losses += 1
             if position.ts or losses > LOSSES_MAX:
@@ -234,6 +249,7 @@ async def _opened(
     position: SnapshotPosition,
     hold_name: str,
     directory: str | None,
+    planned: SnapshotPosition | None,
 ) -> tuple[SnapshotRows, SchemaTracker]:
     target = upstream_target_of(settings)
     async with contextlib.AsyncExitStack() as ends:
@@ -245,7 +261,7 @@ async def _opened(
         sources = [source for source in contents_of(tracker, rules).tables if source.copies]
         tables = await asyncio.to_thread(_described, target, snapshot, sources)
         begin = _begun(tables, position, snapshot.ts)
-        return SnapshotRows(snapshot, tables, begin, ends.pop_all(), directory), tracker
+        return SnapshotRows(snapshot, tables, begin, ends.pop_all(), directory, planned), tracker
 
 
 def _begun(tables: Sequence[TableRows], position: SnapshotPosition, ts: Ts) -> SnapshotPosition:

@@ -40,8 +40,8 @@ class FirstRows:
             return None
         ts = chunk.position.ts
         if chunk.is_large:
-            return Large(ts, ts, chunk.pieces, chunk.position.text()), chunk.position
-        return next(chunk.pieces), chunk.position
+            return Large(ts, ts, chunk.pieces(), chunk.position.text()), chunk.position
+        return next(chunk.pieces()), chunk.position
 
     async def close(self) -> None:
         """Idempotent."""

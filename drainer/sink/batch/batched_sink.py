@@ -136,6 +136,12 @@ class BatchedSink(Sink):
         self.background.wake()
         await self.background.until(lambda: self._resolved_ts >= large.commit_ts or self._stopping)
 
+    async def take_snapshot(self, rows: LargeTransaction, *, is_end: bool) -> None:
+        position = rows.commit_ts if is_end else self._batching.given_ts
+        await self._writer.write(Batch((rows,), position), None)
+        self._batching.reaches(position)
+        self._resolved_ts = self._written_ts = position
+
     async def take_ddl(self, ddl: Ddl) -> None:
         if ddl.commit_ts > self.start_ts:
             ruling = self._policy.rule(ddl)

@@ -34,7 +34,7 @@ from drainer.sink.kafka.settings import BATCH_BYTES, SinkSettings
 from drainer.sink.kafka.window import Mark, Window
 from drainer.sink.savepoint_keeper import SavepointKeeper
 from drainer.stream.pull.merged import Spilled
-from drainer.txn import Ddl, Transaction
+from drainer.txn import Ddl, LargeTransaction, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
@@ -210,14 +210,13 @@ class KafkaSink(Sink):
             self._window.mark(piece.commit_ts, 0)
         return piece
 
-    async def take_snapshot(self, pieces: AsyncIterator[Transaction], *, is_end: bool) -> None:
-        commit_ts = 0
-        async for piece in pieces:
-            commit_ts = piece.commit_ts
+    async def take_snapshot(self, rows: LargeTransaction, *, is_end: bool) -> None:
+        pieces = rows.pieces()
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             await self._send_all(self._feed.transaction(piece), again=True)
         await self._drained()
         if is_end:
-            self._window.mark(commit_ts, 0)
+            self._window.mark(rows.commit_ts, 0)
 
     async def take_ddl(self, ddl: Ddl) -> None:
         if ddl.commit_ts > self._start.commit_ts:

@@ -73,7 +73,7 @@ async def opened(
 
 def read(reader: RowReader, chunk: ChunkRows) -> Found:
     found = []
-    for piece in chunk.pieces:
+    for piece in chunk.pieces():
         assert (piece.commit_ts, piece.start_ts, piece.snapshot) == (
             chunk.position.ts,
             chunk.position.ts,
@@ -193,10 +193,10 @@ async def test_a_large_chunk_waits_on_disk(bed: Bed, tmp_path: Path, monkeypatch
         chunk = await rows.next()
         assert chunk is not None
         assert chunk.is_large
-        pieces = list(chunk.pieces)
+        pieces = list(chunk.pieces())
         assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
         assert len(pieces) > 2
-        found = read(RowReader(), ChunkRows(chunk.position, iter(pieces), True))
+        found = read(RowReader(), chunk)
         found += [row for _, some in await all_of(rows) for row in some]
     assert sorted(found) == expected()
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""`--load` with Kafka: the rows of a program's MariaDB come first, marked, then the stream; once."""
+"""`--load` with Kafka and a lake: rows of a program's MariaDB come first, marked, then the stream; once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
@@ -142,6 +144,39 @@ async def test_rows_come_first_then_the_stream_and_only_once(scene: Scene) -> No
     assert marks.count(True) >= 2 * ROWS
     moments = {json.loads(message.value or b"")["_tidb"]["commitTs"] for message in scene.messages()[:ROWS]}
     assert len(moments) == 1
+
+
+async def test_a_lake(scene: Scene) -> None:
+    lake = scene.config.parent / "lake"
+    head = scene.config.read_text().partition("[syncer.to]")[0].replace("kafka", "delta")
+    scene.config.write_text(f'{head}[syncer.to]\nwarehouse = "{lake}"\ncommit-interval = "100ms"\n')
+
+    def changes(name: str) -> list[dict[str, Any]]:
+        place = lake / SCHEMA / name
+        if not (place / "_delta_log").exists():
+            return []
+        return list(DeltaTable(str(place)).to_pyarrow_table().to_pylist())
+
+    def rows() -> Rows:
+        return Counter(
+            (name, str(row["after"]["id"]), row["after"]["v"])
+            for name in ("keyed", "plain")
+            for row in changes(name)
+        )
+
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        async with running(scene) as drainer:
+            for _ in range(10):
+                await scene.shop.write()
+            await scene.until(lambda: rows() == scene.contents(), drainer)
+            drainer.send_signal(number)
+            drainer.wait()
+    for name in ("keyed", "plain"):
+        kinds = Counter((row["_kind"], row["_commit_ts"]) for row in changes(name))
+        ((_, moment),) = [one for one in kinds if one[0] == "snapshot"]
+        assert kinds["snapshot", moment] > ROWS
+        assert all(ts > moment for kind, ts in kinds if kind == "insert")
+        assert len(kinds) > 10
 
 
 async def test_a_moment_that_is_gone_is_refused(scene: Scene) -> None:
