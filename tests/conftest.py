@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -91,13 +92,20 @@ def _has_session(path: str) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # What reckons goes first, what waits for real servers behind it. What takes longest of either begins
-    # first, so that no process is alone with it at the end.
-    def order(item: pytest.Item) -> tuple[bool, bool, bool]:
-        parts = item.path.parts
-        return item.get_closest_marker("integration") is not None, "rig" not in parts, "spark" not in parts
+    # What takes longest begins first, so that no process is alone with it at the end. What waits for real
+    # servers stands evenly between what reckons, or the machine would first be too busy and then idle.
+    def waits(item: pytest.Item) -> bool:
+        return item.get_closest_marker("integration") is not None
+
+    def order(item: pytest.Item) -> tuple[bool, bool]:
+        return not {"rig", "sim"}.intersection(item.path.parts), "spark" not in item.path.parts
 
     items.sort(key=order)
+    places: dict[bool, dict[Path, int]] = {True: {}, False: {}}
+    for item in items:
+        kind = places[waits(item)]
+        kind.setdefault(item.path, len(kind))
+    items.sort(key=lambda item: places[waits(item)][item.path] / len(places[waits(item)]))
 
 
 def _is_of_this_test(record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""60,000 rows into a table without a key while the drainer is killed with -9 ten times: 60,000 rows."""
+"""30,000 rows into a table without a key while the drainer is killed with -9 ten times: 30,000 rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import random
 import signal
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,13 +16,14 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
 from tests.forked import Forked
+from tests.integration.support.copied_shop import answers
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 
-ROWS, ROWS_PER_TRANSACTION, KILLS = 60_000, 200, 10
+ROWS, ROWS_PER_TRANSACTION, KILLS = 30_000, 200, 10
 DEADLINE_S = 120
 TABLE = TableInfo(
     101,
@@ -122,15 +122,3 @@ async def reached(connection: Connection, drainer: Forked, rows: int) -> None:
         assert drainer.poll() is None, f"drainer ended with {drainer.returncode}"
         assert time.monotonic() < end, "rows do not arrive"
         await asyncio.sleep(0.005)
-
-
-async def answers(url: str, process: Forked) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end:
-        assert process.poll() is None, f"ended with {process.returncode}"
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            await asyncio.sleep(0.1)
-    raise AssertionError(f"{url} does not answer")
