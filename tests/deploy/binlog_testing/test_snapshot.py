@@ -10,6 +10,7 @@ import pytest
 import drainer
 from binlog_testing import BinlogCluster
 from pumpclient import column
+from tests.waiting import PATIENCE_S
 
 SERVER = {"host": "database", "password-file": "/nobody/reads/it", "outcome-table": "shop.outcomes"}
 ROWS = 25
@@ -52,7 +53,7 @@ def test_rows_come_first_then_the_stream(cluster: BinlogCluster) -> None:
     with cluster.subscribe_sync(snapshot=SERVER) as stream:
         write(cluster, 100, "orders")  # behind the snapshot
         found, items = [], {}
-        while stream.position == 0:
+        while stream.ready(PATIENCE_S) and stream.position == 0:  # what is ready was not given yet
             change = next(stream)
             assert isinstance(change, drainer.Transaction)
             assert change.snapshot
