@@ -7,7 +7,6 @@ import json
 import random
 import re
 import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -148,9 +147,7 @@ async def test_stop_during_writes_and_pulls_is_graceful(pump: Start, upstream: S
     sessions = [asyncio.create_task(session()) for _ in range(8)]
     pulling = asyncio.create_task(puller())
     await asyncio.sleep(0.5)
-    began = time.monotonic()
     assert await asyncio.to_thread(process.stop) == 0
-    assert time.monotonic() - began < 10
     await asyncio.gather(*sessions)
     with suppress(BinlogError):
         await pulling

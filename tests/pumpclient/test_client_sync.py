@@ -129,9 +129,7 @@ def test_a_client_opened_before_a_fork_says_so_instead_of_hanging(monkeypatch: p
             for call in (lambda: client.write_prewrite(3, b"k", b"v"), client.pumps):
                 with pytest.raises(ClientClosed, match="before this process was forked"):
                     call()
-            began_s = time.monotonic()
-            client.close(drain_s=5.0)  # what is under way is the parent's
-            assert time.monotonic() - began_s < 4.0
+            client.close(drain_s=3600.0)  # at once: what is under way is the parent's
         cluster.pumps["a"].hanging = False
         client.write_prewrite(5, b"k", b"v")
         client.close(drain_s=0.0)

@@ -5,7 +5,6 @@ import contextlib
 import gc
 import random
 import socket
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -571,9 +570,7 @@ async def test_stop_ends_what_runs_after_the_grace(server_kind: str) -> None:
         stream = client.server_stream("/test.Example/Endless", b"")
         assert await anext(stream) == b"first"
         await example.stream_started.wait()
-        began_s = time.monotonic()
         await asyncio.wait_for(server.stop(0.05), PATIENCE_S)
-        assert time.monotonic() - began_s < 2.0
         with pytest.raises(Unavailable):
             await anext(stream)
         with pytest.raises(Unavailable):

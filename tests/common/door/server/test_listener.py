@@ -14,11 +14,21 @@ import pytest
 
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, frame
-from tests.common.door.support.peers import PATIENCE_S, Raw, call, connected, flow, goaway_of, house
+from tests.common.door.support.peers import (
+    FOR_EVER_S,
+    PATIENCE_S,
+    Raw,
+    call,
+    connected,
+    flow,
+    goaway_of,
+    house,
+)
 from tests.waiting import settle, until
 from tidb_binlog import rpc
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.door.limits import Limits
+from tidb_binlog.door.server import connection_transport
 from tidb_binlog.door.server.listener import serve
 from tidb_binlog.errors import Unavailable
 
@@ -212,15 +222,19 @@ async def test_what_was_sent_unread_does_not_eat_the_goaway() -> None:
         await here.at_rest()
 
 
+async def test_a_goaway_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_transport, "_LINGER_S", FOR_EVER_S)
+    async with house() as here, Raw.to(here.port) as raw:
+        await raw.send(frame(DATA, 0, 1))
+        assert goaway_of(await raw.rest())[0] == 1
+
+
 async def test_a_peer_that_stays_after_its_goaway_is_cut_off() -> None:
     async with house() as here, Raw.to(here.port) as raw:
-        began_s = time.monotonic()
         await raw.send(frame(DATA, 0, 1))
         while await raw.next():
             pass
-        assert time.monotonic() - began_s < 0.9  # it was told at once
         await here.at_rest()
-        assert time.monotonic() - began_s < 2.0
 
 
 async def test_a_fault_cancels_what_runs() -> None:
@@ -249,7 +263,7 @@ async def test_stop_cancels_after_the_grace() -> None:
         await until(lambda: here.bench.running == 1 and here.bench.flowing == 1)
         began_s = time.monotonic()
         await asyncio.wait_for(here.server.stop(0.1), PATIENCE_S)
-        assert 0.09 <= time.monotonic() - began_s < 1.0  # a loop's timer fires a millisecond early
+        assert time.monotonic() - began_s >= 0.09  # a loop's timer fires a millisecond early
         await here.at_rest()
 
 
@@ -261,13 +275,11 @@ async def test_stop_ends_idle_connections_of_every_kind() -> None:
     ):
         assert (await http1.octets()).startswith(b"HTTP/1.1 200")
         await until(lambda: here.server.connections == 2)
-        began_s = time.monotonic()
-        stopping = asyncio.create_task(here.server.stop(PATIENCE_S))
+        stopping = asyncio.create_task(here.server.stop(FOR_EVER_S))
         for raw in (silent, http1):
             assert await raw.octets() == b""
             raw.sock.close()
-        await stopping
-        assert time.monotonic() - began_s < 0.9
+        await asyncio.wait_for(stopping, PATIENCE_S)
         await here.at_rest()
 
 

@@ -126,14 +126,14 @@ async def test_a_header_block_takes_too_long() -> None:
 async def test_a_slow_http1_request(slow: bytes) -> None:
     """An octet now and then does not keep a connection."""
     async with house(Limits(http_idle_s=0.3)) as here, Raw.to(here.port, hello=slow[:60]) as raw:
-        began_s = time.monotonic()
         for octet in slow[60:]:
             await raw.send(bytes((octet,)))
             await asyncio.sleep(0.02)
             with contextlib.suppress(BlockingIOError):
-                if time.monotonic() - began_s > 2.0 or raw.sock.recv(1, socket.MSG_PEEK) == b"":
+                if raw.sock.recv(1, socket.MSG_PEEK) == b"":
                     break
-        assert time.monotonic() - began_s < 1.0
+        else:
+            pytest.fail("it was kept to its end")
         raw.sock.close()
         await here.at_rest()
 
@@ -215,7 +215,7 @@ async def test_who_does_not_answer_a_ping_is_gone() -> None:
 
         answers = asyncio.create_task(answering())
         await until(lambda: here.server.connections == 1, "the stopped one is ended")
-        assert 0.4 < time.monotonic() - began_s < 2.5  # closed, or cut after it lingered
+        assert time.monotonic() - began_s > 0.4
         await until(lambda: here.bench.flowing == 0)
         assert not answers.done()
         answers.cancel()
