@@ -125,7 +125,7 @@ class Dump:
                 await asyncio.sleep(_PAUSE_S)
             at_ts = 0
             logger.warning("the image begins anew at a later timestamp", reason=why)
-            self.counters.say(PREPARING, f"at a later timestamp: {why}")
+            self.counters.say(PREPARING, f"begins again at a later timestamp: {why}")
 
     # -- one timestamp ---------------------------------------------------------------------------
 

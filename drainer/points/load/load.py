@@ -239,7 +239,7 @@ async def passes(job: Job, scope: Scope, stored: LoadState | None) -> Passed:
 
     def say(why: str) -> None:
         logger.warning("the load goes on at a later timestamp", reason=why)
-        job.counters.say(PREPARING, f"at a later timestamp: {why}")
+        job.counters.say(PREPARING, f"begins again at a later timestamp: {why}")
 
     def stored_now() -> LoadState | None:
         with job.session.connection() as connection:

@@ -154,7 +154,7 @@ class LakeCopy:
                 await asyncio.sleep(PAUSE_S)
             at_ts = 0
             logger.warning("the copy begins anew at a later timestamp", reason=why)
-            self.counters.say(PREPARING, f"at a later timestamp: {why}")
+            self.counters.say(PREPARING, f"begins again at a later timestamp: {why}")
 
     async def _pass(self, at_ts: Ts) -> None:
         async with snapshot_with_schema(

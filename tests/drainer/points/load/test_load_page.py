@@ -182,7 +182,8 @@ def test_the_page(page: Page) -> None:
             assert time.monotonic() < end_s, page.downstream_rows()
             time.sleep(0.1)
         assert "equal" in page.run(verify)
-        assert "works on this downstream" in page.run(load, code=5)
+        assert "works on this downstream (sessions " in (said := page.run(load, code=5))
+        assert "`binlogctl load -tables` has it load" in said
     finally:
         drainer.send_signal(signal.SIGTERM)
         assert drainer.wait(DEADLINE_S) == 0
