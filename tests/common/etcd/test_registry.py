@@ -20,7 +20,6 @@ import pytest
 from binlog_playground.cluster.etcd_server import EtcdServer
 from tests import certificates
 from tests.waiting import PATIENCE_S
-from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from tidb_binlog.cluster.registry import (
     DRAINERS,
@@ -197,7 +196,7 @@ HOLDER = """
 
     async def main():
         registry = await connect_registry(sys.argv[1])
-        await registry.announce("pumps", "p", 60)
+        await registry.announce("pumps", "p", 600)
         print("announced", flush=True)
         await asyncio.Event().wait()
 
@@ -221,9 +220,8 @@ async def test_the_id_of_a_killed_process_is_free_at_once(registry: EtcdRegistry
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    started_s = SystemClock().monotonic_s()
-    await registry.announce(PUMPS, "p", 10)
-    assert SystemClock().monotonic_s() - started_s < 5  # the lease had a minute left
+    async with asyncio.timeout(PATIENCE_S):
+        await registry.announce(PUMPS, "p", 10)
 
 
 async def test_a_holder_on_another_machine_is_waited_for(registry: EtcdRegistry, client: EtcdClient) -> None:
@@ -446,12 +444,10 @@ async def test_certificates_are_read_again_when_the_connection_is_lost(tmp_path:
         server.stop()
 
 
-async def test_etcd_not_there_is_said_quickly(free_port: Callable[[], int]) -> None:
+async def test_etcd_not_there_is_said(free_port: Callable[[], int]) -> None:
     port = free_port()
-    started_s = SystemClock().monotonic_s()
     with pytest.raises(Unavailable) as caught:
-        await connect_registry(f"http://127.0.0.1:{port}")
-    assert SystemClock().monotonic_s() - started_s < 3
+        await connect_registry(f"http://127.0.0.1:{port}", timeout_s=3600)  # at once, not in the end
     assert str(caught.value) == (
         f"etcd at 127.0.0.1:{port} cannot be reached (start etcd, or correct its address)"
     )
