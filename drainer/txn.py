@@ -146,6 +146,11 @@ class Ddl:
     apart: bool = False
 
     @property
+    def statement(self) -> str:
+        """For errors: what runs, and in which database."""
+        return f"statement{f' in `{self.schema}`' if self.schema else ''}: {self.query}"
+
+    @property
     def own_names(self) -> tuple[tuple[str, str], ...]:
         """What waits with it: all that goes to its tables downstream, in the order of the stream. Where rows
         never move between tables that share a target, those of the others go on."""

@@ -69,8 +69,7 @@ def statements_of(ddl: Ddl, policy: Policy, route: Route) -> tuple[tuple[Stateme
 def stopped(ddl: Ddl, reason: str) -> DownstreamError:
     """An operator has to decide about a DDL before the stream can continue."""
     return DownstreamError(
-        f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {reason}; statement in"
-        f" `{ddl.schema}`: {ddl.query}",
+        f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {reason}; {ddl.statement}",
         hint="change or write a rule for it (syncer.ddl-rule) and start again; the checkpoint is before the"
         " statement",
     )

@@ -174,7 +174,7 @@ class QuarantineController:
         if ruling.action == STOP:
             raise DownstreamError(
                 f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {ruling.reason};"
-                f" statement in `{ddl.schema}`: {ddl.query}",
+                f" {ddl.statement}",
                 hint="change the rule and start again; the checkpoint is before the statement",
             )
         return ruling

@@ -58,7 +58,7 @@ class Refused(DownstreamError):
         kind = ddl_job.action_name(ddl.action)
         super().__init__(
             f"DDL job {ddl.job_id} ({kind}) at commit_ts {ddl.commit_ts} on {tables or 'no table'} was"
-            f" refused: {reason}; statement in `{ddl.schema}`: {ddl.query}",
+            f" refused: {reason}; {ddl.statement}",
             hint=_COPY_HINT,
         )
         self.code = code

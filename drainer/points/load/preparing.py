@@ -120,7 +120,7 @@ class Definitions:
         try:
             return self._runner.run(ddl)
         except Refused as error:
-            reason = error.message.partition("was refused: ")[2].partition("; statement in")[0]
+            reason = error.message.partition("was refused: ")[2].partition("; statement")[0]
             raise DownstreamError(f"{what} cannot be made downstream: {reason}", hint=_HINT) from None
         except SessionError as error:
             raise final_error(error, f"making {what}") from None

@@ -56,7 +56,7 @@ class JsonItems:
             return " ".join(ddl_texts(ddl, None, self.route))
         except NotDerivable as error:
             raise DownstreamError(
-                f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {error}; statement in"
-                f" `{ddl.schema}`: {ddl.query}",
+                f"DDL job {ddl.job_id} at commit_ts {ddl.commit_ts} stops the drainer: {error};"
+                f" {ddl.statement}",
                 hint="write a rule for it (syncer.ddl-rule) and start again",
             ) from None

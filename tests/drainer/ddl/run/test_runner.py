@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -226,6 +227,14 @@ def test_values_are_masked_in_server_texts() -> None:
     error = StatementRefused(1062, "Duplicate entry 'secret-''row' for key 'PRIMARY'")
     assert "secret" not in safe_text(error)
     assert safe_text(error).startswith("1062: ")
+
+
+def test_a_refusal_names_the_database_where_there_is_one() -> None:
+    assert (
+        str(Refused(ADD_NAME, "no")).partition("; ")[2].startswith(f"statement in `{ADD_NAME.schema}`: ALTER")
+    )
+    nowhere = replace(ADD_NAME, schema="", query="CREATE DATABASE d")
+    assert str(Refused(nowhere, "no")).partition("; ")[2].startswith("statement: CREATE DATABASE d")
 
 
 def test_no_progress_of_a_server_that_is_away() -> None:
