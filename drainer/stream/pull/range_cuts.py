@@ -58,10 +58,12 @@ def shared_out(after_ts: Ts, until_ts: Ts, pumps: Iterable[Iterable[Piece]], byt
 
 
 def unknown(after_ts: Ts, until_ts: Ts, bytes_max: int) -> list[Piece]:
-    """For a Pump that cannot say it."""
-    count = (tso.physical_ms(until_ts) - tso.physical_ms(after_ts)) // (_UNKNOWN_S * 1000)
-    step = tso.compose(_UNKNOWN_S * 1000)
-    return [Piece(after_ts + number * step, bytes_max) for number in range(1, min(count, _PIECES) + 1)]
+    """For a Pump that cannot say it: all of the range, in longer pieces where it is long, so that a stream
+    from the beginning of time comes to now."""
+    span_ms = tso.physical_ms(until_ts) - tso.physical_ms(after_ts)
+    step_ms = max(_UNKNOWN_S * 1000, span_ms // _PIECES)
+    step = tso.compose(step_ms)
+    return [Piece(after_ts + number * step, bytes_max) for number in range(1, span_ms // step_ms + 1)]
 
 
 async def parts(pumps: PumpSet, after_ts: Ts, until_ts: Ts, bytes_max: int = TASK_BYTES) -> list[Part]:

@@ -1,11 +1,13 @@
 """A stream of Spark into a lake dies at random moments, its tasks and Pumps too; each change is there once.
 
     python -m tests.crash.faults.lake_stream [--form iceberg] [--mode mirror] [--kills N] [--seed N]
+        [--peer DIR]
 
 `binlog-spark stream`, two Pumps and etcd are processes. While rows come, change and go, and columns are
 added, SIGKILL takes one of them: the command with its JVM, a Python process of its tasks, a Pump, which
-begins again. After some deaths a life goes on to the end, and tables are compared with what was published:
-a changelog change by change; a mirror row by row. Then more rows come, until so many have died.
+begins again. With --peer one of the two Pumps is Go's, of the programs in DIR. After some deaths a life goes
+on to the end, and tables are compared with what was published: a changelog change by change; a mirror row by
+row. Then more rows come, until so many have died.
 Exit status: 0 all comparisons were equal.
 """
 
@@ -19,6 +21,7 @@ import random
 import signal
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import duckdb
@@ -26,9 +29,13 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from binlog_playground.cluster import etcd_server
+from binlog_playground.cluster.cluster import Node
+from binlog_playground.cluster.supervisor import Supervisor
 from drainer.config.options import DrainerConfig
 from drainer.spark.live.mirror import connector_of
 from pumpclient import Publisher, column
+from tests.benchmarks.door.pumps import until_ready
+from tests.benchmarks.peer.programs import PUMP, programs
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.support.process import PumpProcess
 from tests.spark.support import spark_versions
@@ -85,6 +92,24 @@ class Shop:
                 self.rows[table][after["id"]] = after
 
 
+class PeerPump:
+    """Go's, started and killed as `PumpProcess` is."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def start_and_wait(self) -> None:
+        self._node.process.start()
+        await until_ready(self._node.process, self._node.address)
+
+    def kill(self) -> None:
+        self._node.process.kill()
+
+    def end(self) -> None:
+        if self._node.process.is_running:
+            self.kill()
+
+
 class Campaign:
     """One lake, from its beginning."""
 
@@ -100,8 +125,14 @@ class Campaign:
             self._variables = dict(spark_versions.environ("4.1"))
             packages = connector_of(DrainerConfig(db_type=form)).packages
             self._settings |= spark_versions.jars("4.1", *packages)
-        self.pumps = [self._pump(f"p{number}") for number in (1, 2)]
+        self.pumps: list[PumpProcess | PeerPump] = [self._pump(f"p{number}") for number in (1, 2)]
         self.log = directory / "log"
+
+    @property
+    def words(self) -> str:
+        """What it is about."""
+        peer = ", one Pump is Go's" if any(isinstance(process, PeerPump) for process in self.pumps) else ""
+        return f"{self._form} {self._mode}{peer}"
 
     def _pump(self, name: str) -> PumpProcess:
         flags = (f"-node-id={name}", "-heartbeat-interval=200ms")
@@ -180,14 +211,28 @@ def _known(row: Row | None) -> Row | None:
     return None if row is None else {name: row[name] for name in ("id", "item")}
 
 
-async def run(directory: Path, form: str, mode: str, kills: int, seed: int) -> None:
+async def run(directory: Path, form: str, mode: str, kills: int, seed: int, peer: Path | None) -> None:
     """Until so many have died. Raises `AssertionError`."""
     etcd, rng = etcd_server.EtcdServer.start(directory / "etcd"), random.Random(seed)
     campaign = Campaign(directory, etcd.endpoint, form, mode, rng)
+    supervisor = Supervisor(directory / "peer")
+    (directory / "peer").mkdir()
+    with contextlib.ExitStack() as ends:
+        ends.callback(etcd.stop)
+        ends.callback(supervisor.kill_all)
+        if peer is not None:
+            settings = SimpleNamespace(peer=peer)
+            go = ends.enter_context(programs(settings, PUMP, supervisor, etcd.endpoint))  # type: ignore[arg-type]
+            assert go is not None, f"{peer} has no {PUMP}"
+            campaign.pumps[1] = PeerPump(go.pump())
+        await _until_dead(campaign, etcd.endpoint, kills, seed)
+
+
+async def _until_dead(campaign: Campaign, endpoint: str, kills: int, seed: int) -> None:
     try:
         for process in campaign.pumps:
             await process.start_and_wait()
-        publisher = await shop(etcd.endpoint)
+        publisher = await shop(endpoint)
         model = Shop(publisher, random.Random(seed))
         killed = 0
         while killed < kills:
@@ -201,13 +246,12 @@ async def run(directory: Path, form: str, mode: str, kills: int, seed: int) -> N
             killed += len(dead)
             await campaign.finish()
             rows = await asyncio.to_thread(campaign.check, model)
-            words = f"{form} {mode}, seed {seed}: {killed} deaths ({', '.join(dead)}), {rows} rows"
+            words = f"{campaign.words}, seed {seed}: {killed} deaths ({', '.join(dead)}), {rows} rows"
             print(f"{words}, each once", flush=True)
         await publisher.close()
     finally:
         for process in campaign.pumps:
             process.end()
-        etcd.stop()
 
 
 async def _write(model: Shop, stopping: asyncio.Event) -> None:
@@ -224,9 +268,10 @@ def main() -> None:
     parser.add_argument("--mode", choices=("changelog", "mirror"), default="changelog")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--peer", type=Path, help="directory of Go's programs")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(run(Path(name), chosen.form, chosen.mode, chosen.kills, chosen.seed))
+        asyncio.run(run(Path(name), chosen.form, chosen.mode, chosen.kills, chosen.seed, chosen.peer))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +14,10 @@ from typing import Any
 import duckdb
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
+from drainer.app import build_mysql
 from drainer.config.options import DrainerConfig
 from drainer.lake.delta import DeltaChangelog
 from drainer.lake.iceberg import IcebergChangelog
@@ -225,4 +230,103 @@ async def test_an_object_store(
     s3.client().put_object(Bucket=s3.bucket, Key="lake/shop/orders/data/part-orphan.parquet", Body=b"x")
     left = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
     assert left == ["data/part-orphan.parquet"]
+    await publisher.close()
+
+
+def as_a_reader(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on this process has the keys of a user who may only read."""
+    iam = s3.client("iam")
+    iam.create_user(UserName=s3.bucket)
+    statement = {"Effect": "Allow", "Action": ["s3:Get*", "s3:List*"], "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    iam.put_user_policy(UserName=s3.bucket, PolicyName="reads", PolicyDocument=policy)
+    key = iam.create_access_key(UserName=s3.bucket)["AccessKey"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+
+
+def in_s3(settings: LiveSettings, s3: ObjectStore, tmp_path: Path) -> LiveSettings:
+    drainer = replace(settings.drainer, warehouse=s3.uri("lake"))
+    if drainer.db_type == "iceberg":
+        endpoint = s3.environ["AWS_ENDPOINT_URL"]
+        catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "s3.endpoint": endpoint}
+        drainer = replace(drainer, catalog=catalog)
+    return replace(settings, drainer=drainer)
+
+
+def ids_in_s3(settings: LiveSettings) -> list[int]:
+    """Of all inserts; one that is there twice shows."""
+    drainer = settings.drainer
+    if drainer.db_type == "delta":
+        table = DeltaTable(f"{drainer.warehouse}/shop/orders").to_pyarrow_table()
+    else:
+        with contextlib.closing(load_catalog("lake", **drainer.catalog)) as catalog:
+            table = catalog.load_table(("shop", "orders")).scan().to_arrow()
+    return sorted(row["id"] for row in table.column("after").to_pylist())
+
+
+async def test_a_bucket_that_nobody_may_write_any_more_loses_nothing(
+    publisher: Publisher,
+    settings: LiveSettings,
+    s3: ObjectStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Rows are tried again, a position for a while. What is said names the place, and no key."""
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setattr(build_mysql, "START_DEADLINE_S", 0.0)
+    settings = in_s3(settings, s3, tmp_path)
+    await write(publisher, 1, 2)
+    await life(settings)
+    await write(publisher, 3)
+    stream = PumpStream(settings, None)
+    with monkeypatch.context() as patch:
+        as_a_reader(s3, patch)
+        with s3.asking_for_keys():
+            running = asyncio.create_task(asyncio.to_thread(stream.wait))
+            try:
+                await until(lambda: running.done() or "batch is tried again" in caplog.text, seconds=120)
+                assert ids_in_s3(settings) == [1, 2]
+            finally:
+                if not running.done():
+                    stream.stop()  # who stops it hears what it waits for
+            with pytest.raises(Unavailable, match=r"lake.*(ACCESS|Access)") as raised:
+                await running
+        assert os.environ["AWS_SECRET_ACCESS_KEY"] not in f"{raised.value} {caplog.text}"
+    await write(publisher, 4)
+    await life(settings)
+    assert ids_in_s3(settings) == [1, 2, 3, 4]
+    await publisher.close()
+
+
+async def test_a_bucket_that_is_not_there(
+    publisher: Publisher,
+    settings: LiveSettings,
+    s3: ObjectStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setattr(build_mysql, "START_DEADLINE_S", 0.0)
+    settings = in_s3(settings, replace(s3, bucket="no-such-bucket"), tmp_path)
+    with pytest.raises(Unavailable, match=r"no-such-bucket.*(NoSuchBucket|NO_SUCH_BUCKET)") as raised:
+        await life(settings)
+    assert "check the bucket" in raised.value.hint
+    await publisher.close()
+
+
+@pytest.mark.parametrize("bed", ["iceberg"], indirect=True)
+async def test_a_catalog_that_is_away(
+    publisher: Publisher, settings: LiveSettings, free_port: Callable[[], int]
+) -> None:
+    """It is said before anything is read; the position stays."""
+    address = f"http://127.0.0.1:{free_port()}"
+    drainer = replace(settings.drainer, catalog={"type": "rest", "uri": address})
+    with pytest.raises(Unavailable, match="the catalog cannot be reached") as raised:
+        await life(replace(settings, drainer=drainer))
+    assert "check catalog" in raised.value.hint
+    await write(publisher, 1)
+    await life(settings)
+    assert ids(BEDS["iceberg"](Path(settings.drainer.warehouse).parent)) == [1]
     await publisher.close()

@@ -55,6 +55,15 @@ def test_a_pump_that_cannot_say_what_it_has_is_cut_by_time() -> None:
     ]
 
 
+def test_a_long_range_of_a_pump_that_cannot_say_it_is_cut_whole() -> None:
+    """By minutes from its beginning, a stream from the beginning of time came nowhere."""
+    now_ms = 1_700_000_000_000
+    pieces = unknown(1, tso.compose(now_ms), 7)
+    assert len(pieces) in (256, 257)
+    assert tso.physical_ms(pieces[0].until_ts) >= now_ms // 257
+    assert tso.physical_ms(pieces[-1].until_ts) >= now_ms * 255 // 256
+
+
 async def test_a_pump_is_not_asked_for_pieces_much_smaller_than_a_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
