@@ -56,12 +56,11 @@ def target(server: Target) -> Iterator[Target]:
 
 
 @pytest.fixture
-def held(target: Target) -> Iterator[Callable[[], None]]:
-    """Every ALTER of t and u takes until it is called. Who reads them meanwhile waits behind it."""
-    run(target, f"CREATE DATABASE {SCHEMA}", "SELECT 1")
+async def held(target: Target) -> AsyncIterator[Callable[[], None]]:
+    """Every ALTER of t and u takes until it is called. Who reads them meanwhile waits behind it. What the
+    recordings begin with is applied before: MySQL's CREATE DATABASE waits for readers of its tables."""
+    assert await live(recording(*BEGIN), target) == []
     holder = connect(target)
-    for name in "tuw":
-        run(target, f"CREATE TABLE {SCHEMA}.{name} (id INT PRIMARY KEY, v INT)", "SELECT 1")
     holder.rows(f"SELECT * FROM {SCHEMA}.t, {SCHEMA}.u".encode())
     yield holder.close
     with contextlib.suppress(Exception):
