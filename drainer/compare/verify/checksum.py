@@ -2,14 +2,15 @@
 
 In     a `ComparedTable`, a condition that limits the rows
 Out    SQL: count and checksum of a part; the same by buckets of a hash; the rows of some buckets
-Holds  the checksum is the SUM of 64 bits of each row's MD5: a row that is there twice counts twice, and two
+Holds  the checksum is the SUM of 64 bits of each row's SHA2: a row that is there twice counts twice, and two
        changes do not cancel each other, as they would with XOR. A row's text cannot be read in two ways:
        texts stand behind their length, NULL is an `N` where a length or a number would be. The bucket of a
        row depends on its key alone, or without a key on all of it, so equal rows are in one bucket on both
        sides, whatever order the servers have. The rows whose hash the server made are counted: a text that
        is larger than its max_allowed_packet is NULL, which SUM passes over
 Never  an alias: a column of the table may be called so, and the server would take that one
-Why    MD5 is in every server, and no linear function: sums of CRC32 cancel out when rows exchange values
+Why    SHA2 is in every server (MD5 is no more in MySQL 9.6), and no linear function: sums of CRC32 cancel out
+       when rows exchange values
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def sum_queries(table: ComparedTable, side: int, where: bytes) -> list[bytes]:
 
 def read_sum(row: Sequence[Any]) -> Sum:
     rows, checksum, hashed = row[-3:]
-    if checksum is None:  # no rows, or none has a hash: MD5 is NULL on servers that must not have it
+    if checksum is None:  # no rows, or none has a hash: of a server that was built without it
         return Sum(int(rows))
     return Sum(int(rows), int(checksum), int(hashed))
 
@@ -85,7 +86,7 @@ def row_queries(
 
 def _aggregates(table: ComparedTable, side: int) -> bytes:
     row = _row_text(table.pairs, side)
-    hashed = b"CAST(CONV(LEFT(MD5(%b),16),16,10) AS UNSIGNED)" % row
+    hashed = b"CAST(CONV(LEFT(SHA2(%b,256),16),16,10) AS UNSIGNED)" % row
     # Of a server whose limit no row can reach the text is not made a second time.
     longest = sum(pair.longest for pair in table.pairs)
     if longest < _PACKET_MIN:
@@ -112,8 +113,8 @@ def _row_text(pairs: Iterable[ColumnPair], side: int) -> bytes:
 def _bucket(table: ComparedTable, side: int, buckets: int) -> bytes:
     assert 0 < buckets <= BUCKETS_MAX
     pairs = [table.pairs[place] for place in table.key] or table.pairs
-    # The last digits of a CRC32 of numbers in a row are not spread evenly, those of an MD5 are.
-    return b"CRC32(MD5(%b))%%%d" % (_row_text(pairs, side), buckets)
+    # The last digits of a CRC32 of numbers in a row are not spread evenly, those of a SHA2 are.
+    return b"CRC32(SHA2(%b,256))%%%d" % (_row_text(pairs, side), buckets)
 
 
 def _where(condition: bytes) -> bytes:

@@ -350,7 +350,7 @@ def _distinct(
     """(digest, old value as `_form` shows it), each once, in the order of digests, so many at a time. By the
     values themselves a server would sort, and it takes no more than `max_sort_length` bytes of them."""
     form = _form(conversion)
-    query = b"SELECT DISTINCT SHA1(%b),%b FROM %b WHERE %b" % (form, form, qualified(*table), where)
+    query = b"SELECT DISTINCT SHA2(%b,256),%b FROM %b WHERE %b" % (form, form, qualified(*table), where)
     after = b""
     while True:
         shown = connection.printed(query + after + b" ORDER BY 1 LIMIT %d" % limit)
@@ -361,7 +361,7 @@ def _distinct(
             yield values
         if len(shown) < limit:
             return
-        after = b" AND SHA1(%b)>'%b'" % (form, values[-1][0])
+        after = b" AND SHA2(%b,256)>'%b'" % (form, values[-1][0])
 
 
 def _form(conversion: Conversion) -> bytes:
@@ -424,7 +424,7 @@ def _update(
     where: bytes,
     some: list[tuple[bytes, bytes]],
 ) -> bytes:
-    form = b"SHA1(%b)" % _form(conversion)
+    form = b"SHA2(%b,256)" % _form(conversion)
     cases = b" ".join(b"WHEN '%b' THEN %b" % each for each in some)
     sets = [b"%b=CASE %b %b END" % (quote_name(conversion.beside), form, cases)]
     sets += [b"%b=%b" % (quote_name(name), quote_name(name)) for name in kept]

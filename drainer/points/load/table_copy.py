@@ -142,7 +142,7 @@ class NotAsPublished(DownstreamError):
 def summed(row: bytes, table: bytes, chunk: Chunk) -> bytes:
     """Query of a chunk's checksum, over the literal that a server makes of each row: how many rows there are,
     of how many it makes one, the sum."""
-    digest = b"CAST(CONV(LEFT(MD5(%b),15),16,10) AS UNSIGNED)" % row
+    digest = b"CAST(CONV(LEFT(SHA2(%b,256),15),16,10) AS UNSIGNED)" % row
     is_array = b"LEFT(%b,1)='('" % row
     return b"SELECT COUNT(*),SUM(%b),SUM(%b) FROM %b%b" % (is_array, digest, table, chunk.where())
 
