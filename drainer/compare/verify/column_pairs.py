@@ -8,7 +8,7 @@ Holds  two values have one text only if they are one value: a checksum may take 
 
     integers, YEAR, BIT     digits on every server
     DECIMAL                 digits; of another scale downstream: read and compared as numbers
-    FLOAT, DOUBLE           MySQL and MariaDB print a double alike; beside a TiDB it is read
+    FLOAT, DOUBLE           each kind of server prints a double in its own way; beside another kind it is read
     dates and times         text in UTC, zero dates too; of another precision downstream: read
     CHAR                    servers cut blanks at the end; beside a VARCHAR or TEXT it is read
     other text              bytes in UTF-8, whatever the charset on each side; the collation does not count
@@ -26,6 +26,7 @@ import re
 from typing import Final
 
 from drainer.changes import canonical
+from drainer.mysql.chunks.printed import floating_text
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.rows.column_match import Dialect
@@ -113,7 +114,9 @@ def pair(
         name=name,
         names=names,
         form=form,
-        texts=None if texts is None else (texts[0] % names[0], texts[1] % names[1]),
+        texts=None
+        if texts is None
+        else (texts[0].replace(_AS_IS, names[0]), texts[1].replace(_AS_IS, names[1])),
         why=why,
         sized=form not in _NUMBERS and form not in (canonical.NUMBER, canonical.DECIMALS, canonical.TIMES),
         nullable=upstream.nullable or downstream.nullable,
@@ -170,7 +173,6 @@ def _texts(
     upstream: DownstreamColumn, downstream: DownstreamColumn, form: str, dialects: tuple[Dialect, Dialect]
 ) -> tuple[tuple[bytes, bytes] | None, str]:
     """What both sides print alike, or why they do not."""
-    alike = dialects[0] is dialects[1] or Dialect.TIDB not in dialects
     if form in (canonical.INTEGER, canonical.DECIMALS):
         if form == canonical.DECIMALS and upstream.digits != downstream.digits:
             return None, "another scale downstream"
@@ -180,7 +182,9 @@ def _texts(
     if form in (canonical.UNSIGNED, canonical.NUMBER):
         return (_AS_NUMBER, _AS_NUMBER), ""
     if form == canonical.DOUBLES:
-        return ((b"%b*1e0", b"%b*1e0"), "") if alike else (None, "the servers print doubles differently")
+        if dialects[0] is not dialects[1]:
+            return None, "the servers print doubles differently"
+        return (floating_text(upstream.full_type, _AS_IS), floating_text(downstream.full_type, _AS_IS)), ""
     if form == canonical.TIMES:
         same = upstream.digits == downstream.digits
         return ((_AS_IS, _AS_IS), "") if same else (None, "another precision downstream")

@@ -39,6 +39,7 @@ from drainer.ddl.derive.render import (
     type_of,
 )
 from drainer.mysql.chunks.cut_key import key_to_copy
+from drainer.mysql.chunks.printed import floating_text
 from drainer.mysql.chunks.splitter import Splitter
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused
@@ -374,7 +375,7 @@ def _form(conversion: Conversion) -> bytes:
     if kind in _AS_NUMBER:
         name = b"CAST(%b AS UNSIGNED)" % name
     elif kind in (ColumnKind.FLOAT, ColumnKind.DOUBLE):
-        name = b"%b+0e0" % name
+        name = floating_text(conversion.present.type, name)
     return b"CAST(CAST(%b AS CHAR) AS BINARY)" % name
 
 

@@ -11,7 +11,7 @@ Holds  the session is one of `drainer.mysql.connection`: UTC, a backslash escape
     integer      1                              1; ZEROFILL 0001
     year         2023                           2023; 0000 is the number 0, '0' would be 2000
     bit          CAST(c AS UNSIGNED)            the same
-    floating     c*1e0, shortest exact text     '1.5': without quotes it were a DECIMAL of 30 digits at most
+    floating     c*1e0, shortest exact text     '1.5' (`floating_text`): without quotes a DECIMAL of 30 digits
     decimal      1.50                           the same
     text         CONVERT(c USING utf8mb4)       QUOTE of it
     binary       the bytes                      x'00ff'
@@ -84,6 +84,14 @@ def value(column: DownstreamColumn) -> bytes:
     return _VALUES.get(family_of(column), b"%b") % quote_name(column.name)
 
 
+def floating_text(full_type: str, name: bytes) -> bytes:
+    """A FLOAT or DOUBLE as it stands in a longer text. MySQL rounds a computed number there, to what 22
+    characters hold, sign and all; a column it writes as it is."""
+    if full_type.startswith("double") and "(" not in full_type:
+        return name
+    return b"IF(%b<0,CONCAT('-',-%b*1e0),%b*1e0)" % (name, name, name)
+
+
 def literal(column: DownstreamColumn) -> bytes:
     """Expression whose text is a literal of the value, NULL for NULL."""
     family, name = family_of(column), quote_name(column.name)
@@ -95,7 +103,9 @@ def literal(column: DownstreamColumn) -> bytes:
         return b"IF(%b=0,'%b',QUOTE(CONVERT(%b USING utf8mb4)))" % (name, ENUM_ZERO, name)
     if family is Family.BINARY:
         shown = b"CONCAT('x''',HEX(%b),'''')" % name
-    elif family in TIMES or family is Family.FLOATING:
+    elif family is Family.FLOATING:
+        shown = b"CONCAT('''',%b,'''')" % floating_text(column.full_type, name)
+    elif family in TIMES:
         shown = b"CONCAT('''',%b,'''')" % value(column)
     else:
         shown = value(column)

@@ -12,6 +12,7 @@ from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.rows.column_match import Dialect
 
 MARIADB = (Dialect.MARIADB, Dialect.MARIADB)
+TO_MYSQL = (Dialect.MARIADB, Dialect.MYSQL)
 FROM_TIDB = (Dialect.TIDB, Dialect.MYSQL)
 
 
@@ -33,7 +34,8 @@ def paired(
         (column("int"), column("bigint"), canonical.INTEGER, b"`c`"),
         (column("int", full="int(5) zerofill"), column("int"), canonical.INTEGER, b"`c`+0"),
         (column("bit"), column("bit"), canonical.UNSIGNED, b"CAST(`c` AS UNSIGNED)"),
-        (column("double"), column("double"), canonical.DOUBLES, b"`c`*1e0"),
+        (column("double"), column("double"), canonical.DOUBLES, b"`c`"),
+        (column("float"), column("float"), canonical.DOUBLES, b"IF(`c`<0,CONCAT('-',-`c`*1e0),`c`*1e0)"),
         (column("decimal", digits=2), column("decimal", digits=2), canonical.DECIMALS, b"`c`"),
         (column("timestamp"), column("datetime"), canonical.TIMES, b"`c`"),
         (column("varchar", charset="utf8mb4"), column("text", charset="utf8mb3"), canonical.TEXT, b"`c`"),
@@ -59,6 +61,7 @@ def test_what_both_servers_print_alike_goes_into_a_checksum(
     ("one", "other", "dialects", "form"),
     [
         (column("double"), column("double"), FROM_TIDB, canonical.DOUBLES),
+        (column("double"), column("double"), TO_MYSQL, canonical.DOUBLES),
         (column("json"), column("json"), FROM_TIDB, canonical.DOCUMENT),
         (column("decimal", digits=2), column("decimal", digits=4), MARIADB, canonical.DECIMALS),
         (column("int"), column("decimal", digits=2), MARIADB, canonical.DECIMALS),

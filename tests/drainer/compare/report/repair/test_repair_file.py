@@ -84,10 +84,12 @@ def test_every_type_is_found_as_it_was_and_written_as_it_should_be(
 ) -> None:
     kind, wrong, right = TYPES[name]
     key = b"id int primary key, " if keyed else b"id int, "
-    session.run(b"CREATE OR REPLACE TABLE mended.t (%b v %b)" % (key, kind.encode()))
+    session.run(b"DROP TABLE IF EXISTS mended.t")
+    session.run(b"CREATE TABLE mended.t (%b v %b)" % (key, kind.encode()))
     session.run(b"SET SESSION sql_mode=''")
     session.run(b"INSERT INTO mended.t VALUES (1,%b),(2,NULL),(3,%b)" % (wrong, wrong))
-    session.run(b"CREATE OR REPLACE TABLE mended.wanted LIKE mended.t")
+    session.run(b"DROP TABLE IF EXISTS mended.wanted")
+    session.run(b"CREATE TABLE mended.wanted LIKE mended.t")
     session.run(b"INSERT INTO mended.wanted VALUES (1,%b),(2,%b),(4,%b)" % (right, right, right))
     table = result("t", (ComparedColumn("id", is_key=keyed, type="int"), ComparedColumn("v", type=name)))
     changes = [
@@ -113,7 +115,8 @@ def test_every_type_is_found_as_it_was_and_written_as_it_should_be(
 
 @pytest.mark.integration
 def test_rows_that_exchanged_the_values_of_a_unique_key(session: Connection, tmp_path: Path) -> None:
-    session.run(b"CREATE OR REPLACE TABLE mended.u (id int primary key, code varchar(9) unique)")
+    session.run(b"DROP TABLE IF EXISTS mended.u")
+    session.run(b"CREATE TABLE mended.u (id int primary key, code varchar(9) unique)")
     session.run(b"INSERT INTO mended.u VALUES (1,'b'),(2,'a'),(3,'c')")
     columns = (
         ComparedColumn("id", is_key=True, type="int"),
@@ -129,7 +132,8 @@ def test_rows_that_exchanged_the_values_of_a_unique_key(session: Connection, tmp
 
 @pytest.mark.integration
 def test_a_key_that_differs_in_case_only(session: Connection, tmp_path: Path) -> None:
-    session.run(b"CREATE OR REPLACE TABLE mended.k (code varchar(9) collate utf8mb4_general_ci primary key)")
+    session.run(b"DROP TABLE IF EXISTS mended.k")
+    session.run(b"CREATE TABLE mended.k (code varchar(9) collate utf8mb4_general_ci primary key)")
     session.run(b"INSERT INTO mended.k VALUES ('A')")
     table = result("k", (ComparedColumn("code", is_key=True, type="varchar"),))
     found = (
@@ -142,7 +146,8 @@ def test_a_key_that_differs_in_case_only(session: Connection, tmp_path: Path) ->
 
 @pytest.mark.integration
 def test_what_was_changed_since_stays(session: Connection, tmp_path: Path) -> None:
-    session.run(b"CREATE OR REPLACE TABLE mended.s (id int primary key, v int)")
+    session.run(b"DROP TABLE IF EXISTS mended.s")
+    session.run(b"CREATE TABLE mended.s (id int primary key, v int)")
     session.run(b"INSERT INTO mended.s VALUES (1,11),(2,22),(3,33)")
     table = result("s", (ComparedColumn("id", is_key=True, type="int"), ComparedColumn("v", type="int")))
     found = (
@@ -156,7 +161,8 @@ def test_what_was_changed_since_stays(session: Connection, tmp_path: Path) -> No
 
 @pytest.mark.integration
 def test_so_many_copies_are_added_or_taken_away(session: Connection, tmp_path: Path) -> None:
-    session.run(b"CREATE OR REPLACE TABLE mended.m (v int, w int generated always as (v + 1) stored)")
+    session.run(b"DROP TABLE IF EXISTS mended.m")
+    session.run(b"CREATE TABLE mended.m (v int, w int generated always as (v + 1) stored)")
     session.run(b"INSERT INTO mended.m (v) VALUES (1),(1),(1),(2)")
     columns = (ComparedColumn("v", type="int"), ComparedColumn("w", type="int", is_generated=True))
     found = (
