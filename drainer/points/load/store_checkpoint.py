@@ -143,7 +143,7 @@ def to_go_on_with(settings: DrainerConfig, cluster_id: int, mode: Mode) -> LoadS
     if inspection.sessions:
         raise Conflict(
             f"a Drainer works on this downstream (sessions {', '.join(map(str, inspection.sessions))})",
-            hint="stop it first; or `binlogctl load -tables` has it load tables while it runs",
+            hint="stop it first; or have it load tables while it runs: `binlogctl load -tables 'shop.*'`",
         )
     if inspection.load is not None and inspection.load.is_unfinished:
         return inspection.load
