@@ -47,7 +47,6 @@ _IDLE_MOMENTS_MAX: Final = 5
 _SHOWN: Final = "it was dropped a moment ago, or the user has no right on it"
 _NEITHER: Final = f"neither side shows it: {_SHOWN}"
 _TOO_LATE: Final = "it got its name during the last look: verify again"
-_CUT_AT_ONCE: Final = 64
 _DESCRIBED_AGAIN: Final = 2
 _PASSES: Final = (Unavailable, TransientError, Rejected)
 """What a later moment may mend. `Rejected`: the upstream collected what stood at this one."""
@@ -283,7 +282,7 @@ class Verifying:
             if splitter.key.columns:
                 with side.session() as connection:
                     last = work.chunks[-1] if work.chunks else None
-                    chunks = list(itertools.islice(splitter.chunks(connection, last), _CUT_AT_ONCE))
+                    chunks = splitter.next_chunks(connection, last)
             else:
                 chunks = [Chunk(0)]
             work.chunks += chunks

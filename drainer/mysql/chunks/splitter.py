@@ -13,6 +13,7 @@ Why     an integer key is divided by value, and the server estimates how many ro
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Final
 
@@ -23,6 +24,7 @@ from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable
 from tidb_binlog.late_dataclass import dataclass
 
+_AT_ONCE: Final = 64
 _PIECES_MAX: Final = 16  # of a range that is divided
 _MORE: Final = 1.25  # rows of a chunk, beside those that are wanted
 _EXCESS_MAX: Final = 4.0
@@ -46,6 +48,10 @@ class Splitter:
                 yield Chunk(number, self.key.names, low, high)
                 number, low = number + 1, high
         yield Chunk(number, self.key.names, low)
+
+    def next_chunks(self, connection: Connection, last: Chunk | None) -> list[Chunk]:
+        """Some of those that follow `last`, so that a session is asked once for many."""
+        return list(itertools.islice(self.chunks(connection, last), _AT_ONCE))
 
     def _places(self, connection: Connection, low: Place) -> Iterator[Place]:
         """Where chunks end that begin at `low`, but for the last one, which has no end."""

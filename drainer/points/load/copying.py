@@ -31,7 +31,6 @@ from drainer.points.worker_pool import Pace, WorkerPool
 from tidb_binlog.clock import Clock, SystemClock
 
 T = TypeVar("T")
-CUT_AT_ONCE: Final = 64
 SPREAD_AT_ONCE: Final = 2
 """Calls of `Spread.copy` at a time: while the last chunks of one are copied, the next ones are under way."""
 CHUNKS_A_SLOT: Final = 4
@@ -185,7 +184,7 @@ class Copying:
     def _cut(self, table: TableCopy, last: Chunk | None) -> Sequence[Chunk]:
         try:
             with self._snapshot.session() as source:
-                return list(itertools.islice(table.splitter.chunks(source, last), CUT_AT_ONCE))
+                return table.splitter.next_chunks(source, last)
         except StatementRefused as error:
             raise unreadable(table.source.label, error) from None
 

@@ -7,7 +7,6 @@ Tests   tests/drainer/points/rows/test_snapshot_rows.py, tests/drainer/points/du
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -31,7 +30,6 @@ from tidb_binlog.rowcodec import RowError
 from tidb_binlog.tso import Ts
 
 TRIES_MAX: Final = 8
-CUT_AT_ONCE: Final = 64
 T = TypeVar("T")
 
 
@@ -57,7 +55,7 @@ class TableRows:
     def cut(self, snapshot: UpstreamSnapshot, last: Chunk | None) -> Sequence[Chunk]:
         """The next chunks. Raises `SessionError`, `SnapshotLost`."""
         with snapshot.session() as session:
-            return list(itertools.islice(self.splitter.chunks(session, last), CUT_AT_ONCE))
+            return self.splitter.next_chunks(session, last)
 
     def rows(self, session: Connection, chunk: Chunk, ts: Ts) -> Iterator[list[bytes]]:
         """INSERT rows of a chunk, some at a time. Raises `SessionError`, `Corruption`."""
