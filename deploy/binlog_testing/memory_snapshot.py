@@ -9,12 +9,11 @@ Tests   tests/deploy/binlog_testing/test_snapshot.py
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from drainer.points.load.contents import Source, contents_of
-from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_position import SnapshotPosition, begun, key_of
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import INSERT, TableEvents, Transaction
@@ -32,9 +31,8 @@ class MemorySnapshot:
 
     def __init__(self, rows: Rows, tracker: SchemaTracker, rules: Rules, position: SnapshotPosition) -> None:
         sources = [source for source in contents_of(tracker, rules).tables if source.copies]
-        self._sources = sorted(sources, key=lambda source: source.label)
-        names = zlib.crc32("\n".join(source.label for source in self._sources).encode())
-        self.begin = replace(position, tables=names)
+        self._sources = sorted(sources, key=lambda source: key_of(source.name))
+        self.begin = begun((key_of(source.name) for source in self._sources), position, position.ts)
         self.is_empty = not self._sources
         self._chunks = self._all_chunks(rows)
 
@@ -47,9 +45,10 @@ class MemorySnapshot:
     def _all_chunks(self, rows: Rows) -> Iterator[tuple[Transaction, SnapshotPosition]]:
         place = self.begin
         for number, source in enumerate(self._sources, 1):
-            if source.label < place.table:
+            key = key_of(source.name)
+            if key < place.table:
                 continue
-            at = int(place.chunk) if source.label == place.table else 0
+            at = int(place.chunk) if key == place.table else 0
             encoded = list(_encoded(source, rows.get(source.label, ()), place.ts))
             is_last_table = number == len(self._sources)
             while at < len(encoded) or (is_last_table and not place.is_end):
@@ -57,9 +56,7 @@ class MemorySnapshot:
                 at += len(chunk)
                 is_end = is_last_table and at == len(encoded)
                 events = TableEvents(source.version, [INSERT] * len(chunk), chunk, place.rows)
-                place = replace(
-                    place, rows=place.rows + len(chunk), table=source.label, chunk=str(at), is_end=is_end
-                )
+                place = replace(place, rows=place.rows + len(chunk), table=key, chunk=str(at), is_end=is_end)
                 tables = (events,) if chunk else ()
                 yield Transaction(place.ts, place.ts, tables, 0, snapshot=place.text()), place
 

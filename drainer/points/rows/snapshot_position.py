@@ -2,6 +2,7 @@
 
     snapshot:TS:ROWS:PLACE      PLACE: `begin`, `end`, or base64 of JSON: table, chunk, which tables
 
+Never  takes a text for a position that `text` does not give
 Holds  what follows a position is the same whenever it is read at the same timestamp: tables come in the order
        of their names, rows in chunks by a key, and a position is the end of a chunk
 Tests  tests/drainer/points/rows/test_snapshot_position.py
@@ -11,10 +12,12 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
+from collections.abc import Iterable
 from typing import Final, Self
 
 from tidb_binlog.errors import ConfigError
-from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 PREFIX: Final = "snapshot:"
@@ -25,7 +28,7 @@ _END: Final = "end"
 @dataclass(frozen=True, slots=True)
 class SnapshotPosition:
     """`rows` were given of the snapshot at `ts` (0: none is taken yet). The next ones follow `chunk` (as
-    `Chunk.stored` has it) of `table`, both "" at the beginning. `tables`: checksum of all their names."""
+    `Chunk.stored` has it) of `table` (`key_of`), both "" at the beginning. `tables`: checksum of them all."""
 
     ts: Ts = 0
     rows: int = 0
@@ -48,11 +51,31 @@ class SnapshotPosition:
         try:
             _, ts, rows, place = text.split(":")
             if place in (_BEGIN, _END):
-                return cls(int(ts), int(rows), is_end=place == _END)
-            table, chunk, tables = json.loads(base64.urlsafe_b64decode(place))
-            return cls(int(ts), int(rows), str(table), str(chunk), int(tables))
-        except (ValueError, TypeError):
+                position = cls(int(ts), int(rows), is_end=place == _END)
+            else:
+                table, chunk, tables = json.loads(base64.urlsafe_b64decode(place))
+                position = cls(int(ts), int(rows), str(table), str(chunk), int(tables))
+            if position.text() != text or position.rows < 0 or position.ts < (place != _BEGIN):
+                raise ValueError
+            return position
+        except (ValueError, TypeError, OverflowError, RecursionError):
             raise ConfigError(
                 f"{text[:80]!r} is no position of a snapshot",
                 hint="give `snapshot` of the last transaction that was done, as it was",
             ) from None
+
+
+def key_of(name: tuple[str, str]) -> str:
+    """Of a table, by which they are in order. Two tables have never one: there may be dots in names."""
+    return "\0".join(name)
+
+
+def begun(keys: Iterable[str], position: SnapshotPosition, ts: Ts) -> SnapshotPosition:
+    """The position at `ts` in these tables. Raises `ConfigError` for one in others."""
+    tables = zlib.crc32("\n".join(keys).encode())
+    if position.table and position.tables != tables:
+        raise ConfigError(
+            "the snapshot was begun with other tables than the patterns and rules name now",
+            hint="give the same ones until it has ended, or begin anew with start=0",
+        )
+    return replace(position, ts=ts, tables=tables)

@@ -19,7 +19,6 @@ import functools
 import struct
 import tempfile
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import IO, Final
@@ -32,13 +31,13 @@ from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.points.load.contents import Source, contents_of
 from drainer.points.load.table_copy import NotAsPublished
 from drainer.points.load.upstream_schema import UpstreamTables, snapshot_with_schema
-from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_position import SnapshotPosition, begun, key_of
 from drainer.points.rows.table_rows import TableRows, tried
 from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import INSERT, TableEvents, TableVersion, Transaction
-from tidb_binlog.errors import ConfigError, Rejected, Unavailable
+from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
@@ -175,17 +174,17 @@ class SnapshotRows:
     def _all_chunks(self) -> Iterator[ChunkRows]:
         position = self.begin
         for number, table in enumerate(self._tables, 1):
-            label = table.source.label
-            if label < position.table:
+            label, key = table.source.label, key_of(table.source.name)
+            if key < position.table:
                 continue
-            last = Chunk.of_stored(position.chunk) if label == position.table else None
+            last = Chunk.of_stored(position.chunk) if key == position.table else None
             while last is None or not last.is_last:
                 chunks = self._cut(table, last)
                 for chunk in chunks:
                     spool = tried(label, self._stop.wait, self._spool, table, chunk, again=AGAIN)
                     first, rows = position.rows, position.rows + spool.count
                     is_end = chunk.is_last and number == len(self._tables)
-                    position = replace(position, rows=rows, table=label, chunk=chunk.stored(), is_end=is_end)
+                    position = replace(position, rows=rows, table=key, chunk=chunk.stored(), is_end=is_end)
                     if spool.count or is_end:
                         version = table.source.version
                         pieces = functools.partial(self._pieces, version, spool, first, position)
@@ -194,7 +193,7 @@ class SnapshotRows:
 
     def _cut(self, table: TableRows, last: Chunk | None) -> Sequence[Chunk]:
         label, planned = table.source.label, self._planned
-        if planned is not None and planned.table == label:
+        if planned is not None and planned.table == key_of(table.source.name):
             self._planned = None
             return [Chunk.of_stored(planned.chunk)]
         return tried(label, self._stop.wait, table.cut, self._snapshot, last, again=AGAIN)
@@ -260,19 +259,8 @@ async def _opened(
         )
         sources = [source for source in contents_of(tracker, rules).tables if source.copies]
         tables = await asyncio.to_thread(_described, target, snapshot, sources)
-        begin = _begun(tables, position, snapshot.ts)
+        begin = begun((key_of(table.source.name) for table in tables), position, snapshot.ts)
         return SnapshotRows(snapshot, tables, begin, ends.pop_all(), directory, planned), tracker
-
-
-def _begun(tables: Sequence[TableRows], position: SnapshotPosition, ts: Ts) -> SnapshotPosition:
-    """Raises `ConfigError` for a position in other tables."""
-    names = zlib.crc32("\n".join(table.source.label for table in tables).encode())
-    if position.table and position.tables != names:
-        raise ConfigError(
-            "the snapshot was begun with other tables than the patterns and rules name now",
-            hint="give the same ones until it has ended, or begin anew with start=0",
-        )
-    return replace(position, ts=ts, tables=names)
 
 
 def _described(target: Target, snapshot: UpstreamSnapshot, sources: Sequence[Source]) -> list[TableRows]:
@@ -288,4 +276,4 @@ def _described(target: Target, snapshot: UpstreamSnapshot, sources: Sequence[Sou
         ) from None
     except SessionError as error:
         raise Unavailable(f"upstream {target!r}: {safe_text(error)}", hint=AGAIN) from None
-    return sorted(described, key=lambda table: table.source.label)
+    return sorted(described, key=lambda table: key_of(table.source.name))

@@ -22,7 +22,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
@@ -79,7 +79,7 @@ class EncodedStream:
     address: ReaderAddress | None = None
     spill_dir: str | None = None
     where: InitVar[Where | None] = None
-    snapshot: Mapping[str, Any] | None = None
+    snapshot: Mapping[str, Any] | None = field(default=None, repr=False)  # has a password
 
     def __post_init__(self, rules: Mapping[str, Any] | None, where: Where | None) -> None:
         self._patterns = table_choice.read_patterns(self.tables)

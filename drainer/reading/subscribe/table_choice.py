@@ -118,8 +118,10 @@ def _given(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_upstream(snapshot: Mapping[str, Any]) -> UpstreamOptions:
     """Where the upstream's SQL server is, by keys of [syncer.from]. Raises `ConfigError`."""
-    if not isinstance(snapshot, Mapping):
-        raise ConfigError(f"snapshot is {snapshot!r}", hint="give a dict with keys of [syncer.from]")
+    security = snapshot.get("security") or {} if isinstance(snapshot, Mapping) else None
+    if not isinstance(security, Mapping):  # which may have a password: it is not shown
+        what = "snapshot" if security is None else "security of snapshot"
+        raise ConfigError(f"{what} is no dict", hint="give a dict with keys of [syncer.from]")
     from drainer.config.database_options import UpstreamOptions
 
     keys = {
@@ -128,7 +130,7 @@ def read_upstream(snapshot: Mapping[str, Any]) -> UpstreamOptions:
         if entry.key and entry.key.startswith(_FROM)
     }
     flat = {key: value for key, value in snapshot.items() if key != "security"}
-    flat |= {f"security.{key}": value for key, value in dict(snapshot.get("security") or {}).items()}
+    flat |= {f"security.{key}": value for key, value in security.items()}
     return UpstreamOptions(**_converted("snapshot", "key of [syncer.from]", flat, keys))
 
 

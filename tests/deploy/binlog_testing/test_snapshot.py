@@ -11,6 +11,7 @@ import drainer
 from binlog_testing import BinlogCluster
 from pumpclient import column
 from tests.waiting import PATIENCE_S
+from tidb_binlog.errors import ConfigError
 
 SERVER = {"host": "database", "password-file": "/nobody/reads/it", "outcome-table": "shop.outcomes"}
 ROWS = 25
@@ -107,3 +108,14 @@ def test_a_database_without_tables(cluster: BinlogCluster) -> None:
         assert position > 0
         assert not stream.ready(0)
     assert cluster.position("all") >= position
+
+
+def test_other_tables_are_refused_as_in_earnest(cluster: BinlogCluster) -> None:
+    with cluster.subscribe_sync(snapshot=SERVER) as stream:
+        change = next(stream)
+    assert isinstance(change, drainer.Transaction)
+    with (
+        pytest.raises(ConfigError, match="begun with other tables"),
+        cluster.subscribe_sync(snapshot=SERVER, tables=["shop.orders"], start=change.snapshot),
+    ):
+        pass

@@ -135,21 +135,30 @@ class Bed:
             next(self._ids),
             action,
             schema_id=self.schema_id,
-            schema_name=SCHEMA,
             schema_version=self._version,
-            **more,
+            **{"schema_name": SCHEMA, **more},
         )
         finished_ts = next(self.oracle._numbers)
         self.history.jobs.append(job.to_json(finished_ts))
 
     def publish(
-        self, name: str, columns: Iterable[tuple[str, str]], primary_key: tuple[str, ...] = ()
+        self,
+        name: str,
+        columns: Iterable[tuple[str, str]],
+        primary_key: tuple[str, ...] = (),
+        schema: str = SCHEMA,
     ) -> TableInfo:
         """CREATE TABLE, in the stream alone."""
         table_id = next(self._ids)
         made = [table_definition.column(column, kind) for column, kind in columns]
         table = replace(table_definition.table(name, made, primary_key), id=table_id)
-        self.job(ActionType.CREATE_TABLE, table_id=table_id, table_name=name, table_info=table.to_json())
+        self.job(
+            ActionType.CREATE_TABLE,
+            table_id=table_id,
+            schema_name=schema,
+            table_name=name,
+            table_info=table.to_json(),
+        )
         return table
 
     def alter(

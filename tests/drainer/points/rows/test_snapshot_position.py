@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 
 import pytest
@@ -32,9 +33,21 @@ def test_beginning_and_end() -> None:
     assert (end.ts, end.rows, end.is_end) == (7, 12, True)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "snapshot:", "snapshot:1:2", "snapshot:a:0:end", "snapshot:1:2:!!", "snapshot:1:2:e30=", "7"]
-)
+def place(document: str) -> str:
+    return base64.urlsafe_b64encode(document.encode()).decode()
+
+
+REFUSED = [
+    *("", "snapshot:", "snapshot:1:2", "snapshot:a:0:end", "snapshot:1:2:!!", "snapshot:1:2:e30=", "7"),
+    *("other:1:2:end", "snapshot:-1:0:begin", "snapshot:1:-2:end", "snapshot:0:0:end", "snapshot: 1:0:begin"),
+    "snapshot:0:2:" + place('["a.b", "[]", 5]'),  # of no timestamp: rows of a new one would be passed over
+    "snapshot:1:2:" + place('["a.b", "[]", 5]') + "!",
+    "snapshot:1:2:" + place('["a.b", "[]", Infinity]'),
+    "snapshot:1:2:" + place("[" * 100_000),
+]
+
+
+@pytest.mark.parametrize("text", REFUSED, ids=range(len(REFUSED)))
 def test_what_is_none_is_refused(text: str) -> None:
-    with case(text), pytest.raises(ConfigError, match="no position of a snapshot"):
+    with case(text[:80]), pytest.raises(ConfigError, match="no position of a snapshot"):
         SnapshotPosition.of(text)

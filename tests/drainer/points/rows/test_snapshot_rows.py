@@ -25,6 +25,7 @@ from drainer.points.worker_pool import Ended
 from drainer.stream.rules.rule_set import read_rules
 from tests.drainer.points.load.load_bed import SCHEMA, Bed
 from tests.waiting import PATIENCE_S
+from tidb_binlog.ddl_job import ActionType, database_info
 from tidb_binlog.errors import ConfigError
 
 pytestmark = pytest.mark.integration
@@ -107,6 +108,27 @@ async def test_all_rows_of_one_moment_each_once(bed: Bed) -> None:
     assert {position.ts for position in positions} == {rows.begin.ts}
     assert [position.rows for position in positions] == sorted(position.rows for position in positions)
     assert [position.is_end for position in positions] == [False] * (len(chunks) - 1) + [True]
+
+
+async def test_names_with_dots_are_of_several_tables(bed: Bed) -> None:
+    """`load_app`.`a.b` and `load_app.a`.`b`."""
+    bed.publish("a.b", [("id", "int")], ("id",))
+    schema = f"{SCHEMA}.a"
+    bed.schema_id = 99
+    bed.job(ActionType.CREATE_SCHEMA, schema_name=schema, db_info=database_info(99, schema))
+    bed.publish("b", [("id", "int")], ("id",), schema=schema)
+    for number, name in enumerate((f"{SCHEMA}`.`a.b", f"{schema}`.`b")):
+        bed.run(
+            f"CREATE DATABASE IF NOT EXISTS `{schema}`",
+            f"CREATE TABLE `{name}` (id INT PRIMARY KEY)",
+            f"INSERT INTO `{name}` VALUES ({number})",
+        )
+    try:
+        async with opened(bed) as rows:
+            found = [row for _, some in await all_of(rows) for row in some]
+    finally:
+        bed.run(f"DROP DATABASE `{schema}`")
+    assert sorted(found) == sorted([*expected(), ("a.b", (0,)), ("b", (1,))])
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from drainer.reading.errors import NoSuchTable
-from drainer.reading.subscribe.table_choice import check_exist, choose, read_patterns
+from drainer.reading.subscribe.subscription import EncodedStream
+from drainer.reading.subscribe.table_choice import check_exist, choose, read_patterns, read_upstream
 from drainer.stream.rules.rule_set import Rules
 from tidb_binlog.errors import ConfigError
 
@@ -91,6 +92,19 @@ def test_a_text_is_no_list_of_patterns() -> None:
     with pytest.raises(ConfigError, match="tables is the text 'shop") as caught:
         read_patterns("shop.*")
     assert caught.value.hint == 'give a list: tables=["shop.*"]'
+
+
+@pytest.mark.parametrize("snapshot", ["mysql://root:hunter2@db", {"host": "db", "security": "hunter2"}])
+def test_a_password_in_the_wrong_place_is_not_shown(snapshot: Any) -> None:
+    with pytest.raises(ConfigError, match="snapshot is no dict") as caught:
+        read_upstream(snapshot)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_stream_does_not_show_its_password() -> None:
+    stream = EncodedStream("127.0.0.1:2379", snapshot={"host": "db", "password": "hunter2"})
+    assert "hunter2" not in repr(stream)
+    assert "hunter2" not in repr(stream._upstream_sql)
 
 
 def test_a_pattern_that_fits_nothing() -> None:
