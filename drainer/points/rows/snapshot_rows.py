@@ -39,7 +39,6 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import INSERT, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass, replace
-from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 MEMORY_BYTES: Final = 8 << 20
