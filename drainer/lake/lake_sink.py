@@ -24,7 +24,7 @@ import pyarrow as pa
 from drainer.lake.changelog import Change, Changelog, columns_of, schema_of
 from drainer.lake.data_files import DataFile, Form
 from drainer.lake.evolution import evolution
-from drainer.lake.lake_table import Lake, LakeTable, Name, plain_name
+from drainer.lake.lake_table import Lake, LakeTable, Name, plain_name, versioned
 from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
@@ -116,8 +116,7 @@ class OpenTable:
             self._count += 1
 
     def _name_of(self, count: int) -> Name:
-        schema, name = plain_name(self.name)
-        return schema, name if count == 1 else f"{name}__v{count}"
+        return versioned(plain_name(self.name), count)
 
     @property
     def shown(self) -> str:

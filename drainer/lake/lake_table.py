@@ -35,6 +35,12 @@ def plain_name(name: Name) -> Name:
     return schema, table
 
 
+def versioned(name: Name, count: int) -> Name:
+    """Of a changelog that went on in other tables, what the table of that number is called, from 1 on."""
+    schema, table = name
+    return name if count == 1 else (schema, f"{table}__v{count}")
+
+
 def plain(schema: pa.Schema) -> dict[str, pa.DataType]:
     """The columns of the images of a changelog, from its schema as the format gives it; empty for a table
     that is no changelog."""

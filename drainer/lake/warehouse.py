@@ -1,8 +1,7 @@
 """Warehouse: what a configuration says of the place of a lake: its tables, and where a stream to it is.
 
 Owns    files in the warehouse for each name and mode: the position, which mirrors there are, how far a first
-        copy is. Who has the
-        name of the reader writes them
+        copy is. Who has the name of the reader writes them
 Tests   tests/spark/live/test_lake_stream.py, tests/drainer/compare/verify/test_mirror_comparison.py
 """
 
@@ -91,8 +90,9 @@ class LakePosition:
         self.warehouse.put(f"{self._name}.copy", checked.document(document))
 
     def forget(self) -> None:
-        """Where the stream is, and its mirrors: a first copy takes their place. Raises `Unavailable`."""
-        self.warehouse.delete(self._name, f"{self._name}.tables")
+        """Where stream and first copy are, and the mirrors: another copy takes their place. Raises
+        `Unavailable`."""
+        self.warehouse.delete(self._name, f"{self._name}.tables", f"{self._name}.copy")
 
     def load_tables(self) -> frozenset[Name]:
         """Those that were noted last. Raises `Unavailable`."""

@@ -37,8 +37,8 @@ connection of its own; garbage collection is held meanwhile. At the end the chec
 which the stream goes on as `binlog-spark stream` does, or with --no-stream a Drainer.
 Killed at any time, the same command resumes, and nothing is written twice. A downstream that has a checkpoint
 is not copied to: the stream goes on there.
-In a lake, a changelog begins with an insert at T for each row, a mirror (--mode mirror) with the rows of T;
-tables appear when all are copied.
+In a lake, a changelog begins with each row at T, marked snapshot, a mirror (--mode mirror) with the rows of
+T; tables appear when all are copied.
 A database whose programs publish ([syncer.from] outcome-table) shows T to one process only: this one copies
 it, with worker-count threads, and Spark does what follows.
 """
@@ -200,7 +200,8 @@ async def _copy_into_lake(args: argparse.Namespace, settings: LiveSettings) -> N
     if as_json:
         show.print_json({"copied": asdict(done)}, indent=None)
     else:
-        print_done(done, PROGRAM, "The stream goes on from there.")
+        what_next = "A Drainer or a stream goes on from there." if args.no_stream else "The stream goes on."
+        print_done(done, PROGRAM, what_next)
 
 
 def _pumps(text: str) -> str:

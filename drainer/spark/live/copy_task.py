@@ -121,7 +121,7 @@ class LakeCopying:
             except RowError as error:
                 raise Corruption(f"a row of {source.label}: {error.message}") from None
             file.waiting += [
-                Change(commit_ts, seq, (version, INSERT, None, image))
+                Change(commit_ts, seq, (version, INSERT, None, image), is_snapshot=True)
                 for seq, image in enumerate(images, count)
             ]
             count, of_some = count + len(images), sum(map(len, images))

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import itertools
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +26,9 @@ from drainer.checkpoint.value import Checkpoint
 from drainer.config.downstream import upstream_target_of
 from drainer.lake import mirror
 from drainer.lake.data_files import DataFile, Form
-from drainer.lake.lake_table import plain_name
+from drainer.lake.delta import DeltaLake
+from drainer.lake.iceberg import IcebergLake
+from drainer.lake.lake_table import Name, plain_name, versioned
 from drainer.lake.warehouse import MIRROR, LakePosition, lake_of
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.rows.column_match import DownstreamTable
@@ -67,9 +71,11 @@ class TableFiles:
 
 @dataclass(slots=True)
 class CopyState:
-    """How far a copy is, as it is stored. `is_written`: all files are there; `is_done`: the stream's turn."""
+    """How far a copy is, as it is stored. `rules`: a digest of those that say which tables and columns there
+    are, and where; `is_written`: all files are there; `is_done`: the stream's turn."""
 
     ts: Ts = 0
+    rules: str = ""
     tables: dict[str, TableFiles] = field(default_factory=dict)
     is_written: bool = False
     is_done: bool = False
@@ -80,7 +86,7 @@ class CopyState:
         if not document:
             return cls()
         tables = {label: TableFiles(**files) for label, files in document["tables"].items()}
-        return cls(document["ts"], tables, document["is_written"], document["is_done"])
+        return cls(document["ts"], document["rules"], tables, document["is_written"], document["is_done"])
 
     def add(self, job: Job, written: Written) -> None:
         """A range is written, after all before it."""
@@ -114,6 +120,7 @@ class LakeCopy:
         self._rate_rows = rate_rows
         self._clock = clock or SystemClock()
         self._rules = read_rules(self._drainer)
+        self._rules_digest = hashlib.sha256(self._rules.text.encode()).hexdigest()
         self._target = upstream_target_of(self._drainer)
         self._position = LakePosition(self._drainer, cluster.upstream.cluster_id, settings.mode)
         self._state = CopyState()
@@ -128,7 +135,11 @@ class LakeCopy:
         checkpoint = await asyncio.to_thread(self._position.load)
         if state.is_done or (checkpoint.commit_ts and not state.ts and not self._is_replacing):
             return None
-        if not state.is_written:
+        if not self._is_mirror:
+            await self._cluster.drainer_at(self._drainer.name)
+        if state.rules != self._rules_digest:  # files of before may be of other tables, columns or places
+            self._state = CopyState()
+        if not self._state.is_written:
             await self._passes()
         self.counters.say(FINISHING)
         tracker = await schema_at(self._cluster.upstream.history, self._state.ts)
@@ -197,7 +208,7 @@ class LakeCopy:
     def _write(self, snapshot: UpstreamSnapshot, tracker: SchemaTracker, contents: Contents) -> None:
         if self._state.ts != snapshot.ts:
             self._make_room(contents)
-            self._state = CopyState(snapshot.ts)
+            self._state = CopyState(snapshot.ts, self._rules_digest)
             self._position.store_copy(asdict(self._state))
         with contextlib.closing(UpstreamTables(self._target, snapshot)) as upstream:
             here = {source.name: upstream.table(source.name) for source in contents.tables}
@@ -268,14 +279,14 @@ class LakeCopy:
         lake.open()
         try:
             names = [plain_name(source.target) for source in contents.tables]
-            present = [name for name in names if lake.load(name) is not None]
+            present = [each for name in names for each in _there(lake, name)]
             if present and not self._is_replacing:
                 raise Conflict(
                     f"{lake.shown} has tables already: {', '.join('.'.join(name) for name in present)}",
                     hint="--replace removes them; or name another warehouse",
                 )
             self._position.forget()
-            for name in present:
+            for name in reversed(present):  # that killed, the rest is found again
                 lake.remove(name)
         finally:
             lake.close()
@@ -299,13 +310,15 @@ class LakeCopy:
                     for path, size, rows in written
                 ]
                 table = lake.load(name)
-                if table is not None and table.position >= state.ts:
+                if table is not None and table.position == state.ts:
                     continue
-                if self._is_mirror:
+                is_other = table is not None and table.position > state.ts
+                if self._is_mirror and not is_other:
                     table = table or lake.create(name, mirror.schema_of(version), "")
                     if files:
                         table.add(files, state.ts)
-                elif files and sink.add(files, definitions, state.ts):
+                elif is_other or (files and sink.add(files, definitions, state.ts)):
+                    self._position.forget()
                     raise Conflict(
                         f"{'.'.join(name)} was changed by another program while it was copied",
                         hint="--replace copies it anew",
@@ -319,3 +332,10 @@ class LakeCopy:
         state.is_done = True
         self._position.store_copy(asdict(state))
         return len(contents.tables)
+
+
+def _there(lake: DeltaLake | IcebergLake, name: Name) -> list[Name]:
+    """Of a table what is in the warehouse, with the tables that a changelog went on in."""
+    later = (versioned(name, count) for count in itertools.count(2))
+    others = itertools.takewhile(lambda each: lake.load(each) is not None, later)
+    return [*([name] if lake.load(name) is not None else []), *others]

@@ -10,14 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.config.options import DrainerConfig
-from drainer.lake.delta import DeltaChangelog
-from drainer.lake.iceberg import IcebergChangelog
-from drainer.lake.warehouse import LakePosition
+from drainer.lake.changelog import schema_of
+from drainer.lake.delta import DeltaChangelog, DeltaLake
+from drainer.lake.iceberg import IcebergChangelog, IcebergLake
+from drainer.lake.warehouse import LakePosition, lake_of
 from drainer.mysql.connection import Connection
 from drainer.points.load.load import Loaded
 from drainer.points.snapshot.sessions import SnapshotTooOld
@@ -37,7 +39,10 @@ from tests.spark.support.first_copy_world import VERSIONED, app, change
 from tests.spark.support.mirror_lives import Lives
 from tests.spark.support.mirror_lives import lives as lives
 from tidb_binlog.clock import SystemClock
+from tidb_binlog.cluster.node import NodeStatus
+from tidb_binlog.cluster.registry import DRAINERS
 from tidb_binlog.errors import Conflict, DownstreamError
+from tidb_binlog.etcd.registry import connect_registry
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING_S + 600)]
 ROWS = 3_000
@@ -165,7 +170,7 @@ async def test_each_row_once_wherever_the_copy_dies(
         await change(publisher, connection, number)
     await followed(settings)
     assert is_equal(bed, connection)
-    assert {each["_kind"] for each in bed.changes("plain", "m_app")} == {"insert"}
+    assert {each["_kind"] for each in bed.changes("keyed", "m_app")} == {"snapshot", "insert", "update"}
     await publisher.close()
 
 
@@ -216,6 +221,98 @@ async def test_what_is_there_stays_unless_it_is_to_go(
     keyless = replace(settings, name="mirror", mode="mirror")
     with pytest.raises(DownstreamError, match=r"table m_app\.plain has no key"):
         await copied(keyless, spark)
+    await publisher.close()
+
+
+@pytest.fixture
+def lake(settings: LiveSettings, bed: LakeBed) -> DeltaLake | IcebergLake:
+    """As another program has it."""
+    lake = lake_of(replace(settings.drainer, node_id="another"), 1)
+    lake.open()
+    return lake
+
+
+async def test_tables_that_a_changelog_went_on_in_go_with_it(
+    publisher: Publisher,
+    connection: Connection,
+    settings: LiveSettings,
+    bed: LakeBed,
+    lake: DeltaLake | IcebergLake,
+    spark: SparkSession,
+) -> None:
+    """The stream would go on in the last of them, behind rows that the copy has again."""
+    await app(publisher, connection, 100)
+    columns = schema_of({"id": pa.int32(), "v": pa.string()})
+    for name in ("keyed", "keyed__v2", "keyed__v3", "plain__v2"):
+        lake.create(("m_app", name), columns, "{}")
+    with pytest.raises(Conflict, match=r"m_app\.keyed, m_app\.keyed__v2, m_app\.keyed__v3, m_app\.plain__v2"):
+        await copied(settings, spark)
+    assert await copied(settings, spark, is_replacing=True) is not None
+    await change(publisher, connection, 1)
+    await followed(settings)
+    assert is_equal(bed, connection)
+    lake.close()
+    await publisher.close()
+
+
+@pytest.mark.parametrize("bed", ["delta"], indirect=True)
+async def test_a_copy_that_goes_on_with_other_rules_begins_anew(
+    publisher: Publisher,
+    connection: Connection,
+    settings: LiveSettings,
+    bed: LakeBed,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a table that joins, no file is there; of one that goes elsewhere, all are in another place."""
+    await app(publisher, connection, 100)
+    without = ({"db-name": "m_app", "tbl-name": "named"},)
+    with monkeypatch.context() as patch:
+        dying(patch, DeltaChangelog, "add", 0)
+        with pytest.raises(Killed):
+            await copied(replace(settings, drainer=replace(settings.drainer, ignore_table=without)), spark)
+    assert noted(bed.warehouse)["is_written"]
+    with pytest.raises(Conflict, match=r"has tables already: m_app\.keyed"):
+        await copied(settings, spark)
+    assert await copied(settings, spark, is_replacing=True) is not None
+    assert is_equal(bed, connection)
+    await publisher.close()
+
+
+@pytest.mark.parametrize("bed", ["delta"], indirect=True)
+async def test_who_writes_the_same_tables_meanwhile_is_not_taken_for_the_copy(
+    publisher: Publisher,
+    connection: Connection,
+    settings: LiveSettings,
+    bed: LakeBed,
+    etcd_clean: str,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await app(publisher, connection, 100)
+    settings = replace(settings, drainer=replace(settings.drainer, node_id="d1"))
+    registry = await connect_registry(etcd_clean)
+    announced = await registry.announce(DRAINERS, "d1", 10)
+    try:
+        await registry.put(DRAINERS, NodeStatus("d1", "127.0.0.1:1", "online"), None)
+        with pytest.raises(Conflict, match="drainer d1 is running and writes there"):
+            await copied(settings, spark)
+    finally:
+        await announced.withdraw()
+        await registry.close()
+    with monkeypatch.context() as patch:
+        dying(patch, LakePosition, "store", 0)
+        with pytest.raises(Killed):
+            await copied(settings, spark)
+    async with PumpCluster(settings.drainer, "", "", SystemClock()) as cluster:
+        lake = lake_of(settings.drainer, cluster.upstream.cluster_id)
+    table = lake.load(("m_app", "plain"))
+    assert table is not None
+    table.append(schema_of(table.columns).empty_table().to_reader(), table.position + 1)
+    with pytest.raises(Conflict, match=r"m_app\.plain was changed by another program"):
+        await copied(settings, spark)
+    assert await copied(settings, spark, is_replacing=True) is not None
+    assert is_equal(bed, connection)
     await publisher.close()
 
 
