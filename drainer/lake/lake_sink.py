@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime
 import functools
 import json
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -39,8 +40,8 @@ logger = log.get("drainer.lake")
 
 BATCH_ROWS: Final = 1 << 20
 SEQ_END: Final = 1 << 30  # of a chunk's first row: a snapshot may have more rows than `_seq` can count
-ROWS_END: Final = 1 << 48
-"""Above it a position is a commit_ts, below it a number of rows."""
+_ROW_BITS: Final = 38
+"""Of a position in a snapshot; above them it is told from other snapshots, and from any commit_ts."""
 IDS_MAX: Final = 64
 """So many tables upstream that one changelog knows the ids of: it is another one after each TRUNCATE."""
 
@@ -48,7 +49,8 @@ IDS_MAX: Final = 64
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Changes of one transaction in one table. `versions` are all that they come with. `position`: what the
-    table stores with them; of a snapshot, which has one commit_ts, how many of all rows it is up to them."""
+    table stores with them; of a snapshot, which has one commit_ts, which one, and how many of all rows it is up
+    to them: below any commit_ts."""
 
     commit_ts: int
     versions: tuple[TableVersion, ...]
@@ -75,7 +77,7 @@ class LakeItems:
             for events in part.tables:
                 versions.setdefault(events.table.downstream, {})[events.table] = None
             if part.snapshot:
-                position = SnapshotPosition.of(part.snapshot).rows
+                position = _position_in(SnapshotPosition.of(part.snapshot))
         pieces = {}
         for name, those in versions.items():
             read = self._reading(item.commit_ts, name, (lambda: [item]) if is_small else item.pieces)
@@ -97,6 +99,10 @@ class LakeItems:
                             yield Change(commit_ts, seq, row, is_snapshot)
 
         return changes
+
+
+def _position_in(snapshot: SnapshotPosition) -> int:
+    return (zlib.crc32(b"%d" % snapshot.ts) >> 14 << _ROW_BITS) + snapshot.rows
 
 
 class OpenTable:
@@ -129,11 +135,8 @@ class OpenTable:
             self._look_again(self.table)
         waiting: list[Piece] = []
         for piece in pieces:
-            if piece.position < piece.commit_ts and self.position >= ROWS_END:
-                raise Conflict(
-                    f"{self.shown} in the warehouse has changes already, up to {self.position}",
-                    hint="a snapshot needs a warehouse of its own; or begin without --load",
-                )
+            if piece.position < piece.commit_ts:
+                self._check_snapshot(piece.position)
             if piece.position <= self.position:
                 continue
             if obstacle := self._fit(piece.versions):
@@ -142,6 +145,16 @@ class OpenTable:
                 self._begin_next(obstacle, piece.versions, piece.commit_ts)
             waiting.append(piece)
         self._commit(waiting)
+
+    def _check_snapshot(self, position: int) -> None:
+        """Only what came last may come again, and nothing else be there than rows before."""
+        is_other = bool(self.position) and self.position >> _ROW_BITS != position >> _ROW_BITS
+        if is_other or position < self.position:
+            raise Conflict(
+                f"{self.shown} in the warehouse has changes already, or rows of another snapshot",
+                hint="a snapshot needs a warehouse of its own, and the same rules until it has ended; or begin"
+                " without --load",
+            )
 
     def form(self) -> Form:
         """As it is now."""

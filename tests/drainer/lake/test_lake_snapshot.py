@@ -32,17 +32,17 @@ def bed(request: pytest.FixtureRequest, tmp_path: Path) -> LakeBed:
     return BEDS[request.param](tmp_path)
 
 
-def chunk(version: TableVersion, first: int, count: int) -> LargeTransaction:
+def chunk(version: TableVersion, first: int, count: int, ts: int = TS) -> LargeTransaction:
     """Rows `first` and on of a snapshot, in two pieces."""
     rows = [RowEncoder(version.info).insert((number, "x"), 1) for number in range(first, first + count)]
-    text = SnapshotPosition(TS, first + count, "d.t", "[]").text()
+    text = SnapshotPosition(ts, first + count, "d.t", "[]").text()
 
     def pieces() -> Iterator[Transaction]:
         for some, at in ((rows[:1], first), (rows[1:], first + 1)):
             events = TableEvents(version, [INSERT] * len(some), some, at)
-            yield Transaction(TS, TS, (events,), 1, last=at > first, snapshot=text)
+            yield Transaction(ts, ts, (events,), 1, last=at > first, snapshot=text)
 
-    return LargeTransaction(TS, TS, 1, pieces)
+    return LargeTransaction(ts, ts, 1, pieces)
 
 
 CHUNKS = [chunk(T, 0, 3), chunk(T, 3, 2), chunk(U, 5, 4)]
@@ -87,3 +87,18 @@ def test_a_changelog_that_has_changes_takes_no_snapshot(bed: LakeBed) -> None:
     give(bed.lake(), [replace(AFTER, commit_ts=TS - 5)])
     with pytest.raises(Conflict, match="has changes already"):
         give(bed.lake(), [CHUNKS[0]])
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_rows_of_another_snapshot_are_not_taken_for_those_of_this_one(bed: LakeBed, count: int) -> None:
+    """Of a life whose data-dir is gone: fewer of them, as many, or more."""
+    give(bed.lake(), [chunk(T, 0, 3)])
+    with pytest.raises(Conflict, match="rows of another snapshot"):
+        give(bed.lake(), [chunk(T, 0, count, TS + (1 << 20))])
+
+
+def test_rows_that_were_counted_otherwise_are_not_passed_over(bed: LakeBed) -> None:
+    """By other rules than those they were begun with."""
+    give(bed.lake(), [chunk(T, 0, 5)])
+    with pytest.raises(Conflict, match="has changes already"):
+        give(bed.lake(), [chunk(T, 0, 4)])
