@@ -49,8 +49,8 @@ IDS_MAX: Final = 64
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Changes of one transaction in one table. `versions` are all that they come with. `position`: what the
-    table stores with them; of a snapshot, which has one commit_ts, which one, and how many of all rows it is up
-    to them: below any commit_ts."""
+    table stores with them; of a snapshot, which has one commit_ts, which one and how many of all rows it is
+    up to them: below any commit_ts."""
 
     commit_ts: int
     versions: tuple[TableVersion, ...]
@@ -152,8 +152,8 @@ class OpenTable:
         if is_other or position < self.position:
             raise Conflict(
                 f"{self.shown} in the warehouse has changes already, or rows of another snapshot",
-                hint="a snapshot needs a warehouse of its own, and the same rules until it has ended; or begin"
-                " without --load",
+                hint="a snapshot needs a warehouse of its own, and the same rules until it has ended; or"
+                " begin without --load",
             )
 
     def form(self) -> Form:
