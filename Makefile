@@ -43,15 +43,16 @@ demo: setup
 demo-spark: setup-spark
 	$(PY) -m tests.rig.spark_demo $(ARGS)
 
-# Types are checked beside the tests, which wait for servers a third of their time.
+# Types are checked beside the tests, which wait for servers a third of their time. Ctrl-C ends only what stands
+# in front, so the shell ends mypy.
 ifdef ARGS
 test: lint
 	$(PY) -m pytest $(ARGS)
 else
 test: style
-	@.venv/bin/mypy & types=$$!; \
+	@.venv/bin/mypy & types=$$!; trap 'kill $$types' INT; \
 	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0; tests=$$?; \
-	wait $$types && exit $$tests
+	wait $$types || { echo "types are not right: mypy says above why" >&2; exit 1; }; exit $$tests
 endif
 
 lint: style

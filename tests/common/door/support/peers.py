@@ -25,9 +25,9 @@ from tidb_binlog.door.server.listener import Server, serve
 from tidb_binlog.net.tls import ServerTls, TlsConfig
 
 PATIENCE_S: Final = 5.0
+"""Nothing here takes so long, unless the machine is busy or something is broken."""
 FOR_EVER_S: Final = 3600.0
 """Longer than any test may take."""
-"""Nothing here takes so long, unless the machine is busy or something is broken."""
 
 Frame = tuple[int, int, int, bytes]
 
