@@ -131,9 +131,16 @@ class UpstreamTables:
     def __init__(self, target: Target, snapshot: UpstreamSnapshot | None) -> None:
         self._snapshot = snapshot
         self._own = DownstreamSession(target)
+        self._is_cut = False
 
     def close(self) -> None:
         self._own.close()
+
+    def cut(self) -> None:
+        """From any thread: who waits for an answer here, and not in the snapshot, is told that it is lost."""
+        self._is_cut = True
+        if (connection := self._own.current) is not None:
+            connection.cut()
 
     def table(self, name: Name) -> DownstreamTable:
         """Raises `NotAsPublished` where there is none, `Rejected` for one that has no snapshots."""
@@ -170,6 +177,8 @@ class UpstreamTables:
                 yield connection
         else:
             with self._own.connection() as connection:
+                if self._is_cut:
+                    connection.cut()
                 yield connection
 
 

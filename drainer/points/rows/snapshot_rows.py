@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import struct
 import tempfile
 import threading
@@ -73,7 +74,8 @@ class Spool:
 
     def __del__(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what the disk did not take is tried once more
+                self._file.close()
 
     @property
     def is_large(self) -> bool:
@@ -86,8 +88,12 @@ class Spool:
         self._rows += rows
         if self.is_large or self.size_bytes > MEMORY_BYTES:
             try:
-                self._file = self._file or tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115  for `__del__`
+                if self._file is None:
+                    if self._directory is not None:
+                        os.makedirs(self._directory, exist_ok=True)
+                    self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115  for `__del__`
                 self._file.writelines(part for row in self._rows for part in (_SIZE.pack(len(row)), row))
+                self._file.flush()  # a disk that is full says so here, not to who reads the rows
             except OSError as error:
                 where = self._directory or tempfile.gettempdir()
                 raise Unavailable(
@@ -257,14 +263,20 @@ async def _opened(
             )
         )
         sources = [source for source in contents_of(tracker, rules).tables if source.copies]
-        tables = await asyncio.to_thread(_described, target, snapshot, sources)
+        definitions = UpstreamTables(target, snapshot)
+        try:
+            tables = await asyncio.to_thread(_described, target, definitions, sources)
+        except BaseException:
+            snapshot.cut()  # a server that hangs would keep the thread waiting
+            definitions.cut()
+            raise
         begin = begun((key_of(table.source.name) for table in tables), position, snapshot.ts)
         return SnapshotRows(snapshot, tables, begin, ends.pop_all(), directory, planned), tracker
 
 
-def _described(target: Target, snapshot: UpstreamSnapshot, sources: Sequence[Source]) -> list[TableRows]:
+def _described(target: Target, definitions: UpstreamTables, sources: Sequence[Source]) -> list[TableRows]:
     try:
-        with closing(UpstreamTables(target, snapshot)) as upstream:
+        with closing(definitions) as upstream:
             described = [
                 TableRows.of(source, upstream.table(source.name), upstream.size(source.name))
                 for source in sources

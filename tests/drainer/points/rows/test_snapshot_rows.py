@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -14,10 +15,11 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.changes.row_reader import RowReader
+from drainer.mysql.connection import Connection
 from drainer.points.load import table_copy, upstream_schema
 from drainer.points.rows import snapshot_rows
 from drainer.points.rows.snapshot_position import SnapshotPosition
-from drainer.points.rows.snapshot_rows import ChunkRows, SnapshotRows, open_snapshot
+from drainer.points.rows.snapshot_rows import ChunkRows, SnapshotRows, Spool, open_snapshot
 from drainer.points.snapshot.moment import open_upstream_snapshot
 from drainer.points.snapshot.publisher_database import PublisherSnapshot
 from drainer.points.snapshot.sessions import SnapshotLost
@@ -26,7 +28,7 @@ from drainer.stream.rules.rule_set import read_rules
 from tests.drainer.points.load.load_bed import SCHEMA, Bed
 from tests.waiting import PATIENCE_S
 from tidb_binlog.ddl_job import ActionType, database_info
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.errors import ConfigError, Unavailable
 
 pytestmark = pytest.mark.integration
 KEYED, PLAIN = 1500, 900
@@ -211,7 +213,8 @@ async def test_none_is_taken_for_the_end_where_t_is_lost(bed: Bed) -> None:
 async def test_a_large_chunk_waits_on_disk(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_rows, "MEMORY_BYTES", 1000)
     monkeypatch.setattr(snapshot_rows, "_PIECE_ROWS", 100)
-    async with opened(bed, directory=str(tmp_path)) as rows:
+    place = tmp_path / "made" / "when needed"
+    async with opened(bed, directory=str(place)) as rows:
         chunk = await rows.next()
         assert chunk is not None
         assert chunk.is_large
@@ -221,7 +224,16 @@ async def test_a_large_chunk_waits_on_disk(bed: Bed, tmp_path: Path, monkeypatch
         found = read(RowReader(), chunk)
         found += [row for _, some in await all_of(rows) for row in some]
     assert sorted(found) == expected()
-    assert not list(tmp_path.iterdir())
+    assert not list(place.iterdir())
+
+
+def test_a_disk_without_room_says_so_when_rows_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_rows, "MEMORY_BYTES", 10)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: open("/dev/full", "w+b"))  # noqa: SIM115
+    with pytest.raises(Unavailable, match="takes no rows"):
+        Spool(str(tmp_path)).add([b"less than a buffer"])
 
 
 async def test_a_call_that_is_cancelled_loses_nothing(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +267,34 @@ async def test_it_ends_while_the_upstream_hangs(bed: Bed, until_waits: Callable[
             with pytest.raises(Ended):
                 await waiting
     lock.close()
+
+
+async def test_one_that_is_given_up_leaves_no_thread_with_an_upstream_that_hangs(
+    bed: Bed, until_waits: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def size(connection: Connection, *_name: str) -> None:
+        try:
+            connection.rows(f"SELECT COUNT(*) FROM {SCHEMA}.keyed".encode())
+        finally:
+            ended.set()
+
+    async def begin() -> None:
+        async with opened(bed):
+            raise AssertionError("the table is locked")
+
+    ended = threading.Event()
+    monkeypatch.setattr(upstream_schema, "table_size", size)
+    lock = bed.connect()
+    lock.run(f"LOCK TABLES {SCHEMA}.keyed WRITE".encode())
+    opening = asyncio.create_task(begin())
+    try:
+        await asyncio.to_thread(until_waits, "keyed")
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert await asyncio.to_thread(ended.wait, PATIENCE_S)
+    finally:
+        lock.close()
 
 
 @pytest.fixture
