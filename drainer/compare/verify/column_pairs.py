@@ -184,6 +184,8 @@ def _texts(
     if form == canonical.DOUBLES:
         if dialects[0] is not dialects[1]:
             return None, "the servers print doubles differently"
+        if _fills(upstream) != _fills(downstream):
+            return None, "zeros in front on one side"
         return (floating_text(upstream.full_type, _AS_IS), floating_text(downstream.full_type, _AS_IS)), ""
     if form == canonical.TIMES:
         same = upstream.digits == downstream.digits
@@ -200,7 +202,11 @@ def _texts(
 
 
 def _number(column: DownstreamColumn) -> bytes:
-    return b"%b+0" if column.type == "bit" or "zerofill" in column.full_type.lower() else _AS_IS
+    return b"%b+0" if column.type == "bit" or _fills(column) else _AS_IS
+
+
+def _fills(column: DownstreamColumn) -> bool:
+    return "zerofill" in column.full_type.lower()
 
 
 def _text(column: DownstreamColumn, dialect: Dialect) -> bytes:

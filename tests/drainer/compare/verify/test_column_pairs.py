@@ -62,6 +62,7 @@ def test_what_both_servers_print_alike_goes_into_a_checksum(
     [
         (column("double"), column("double"), FROM_TIDB, canonical.DOUBLES),
         (column("double"), column("double"), TO_MYSQL, canonical.DOUBLES),
+        (column("double", full="double unsigned zerofill"), column("double"), MARIADB, canonical.DOUBLES),
         (column("json"), column("json"), FROM_TIDB, canonical.DOCUMENT),
         (column("decimal", digits=2), column("decimal", digits=4), MARIADB, canonical.DECIMALS),
         (column("int"), column("decimal", digits=2), MARIADB, canonical.DECIMALS),
