@@ -214,9 +214,9 @@ class KafkaSink(Sink):
         pieces = rows.pieces()
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             await self._send_all(self._feed.transaction(piece), again=True)
-        await self._drained()
         if is_end:
             self._window.mark(rows.commit_ts, 0)
+        await self._drained()
 
     async def take_ddl(self, ddl: Ddl) -> None:
         if ddl.commit_ts > self._start.commit_ts:

@@ -48,3 +48,16 @@ async def test_what_comes_again_is_sent_again(kafka: MockKafka, tmp_path: Path, 
     messages = kafka.messages(TOPIC)
     assert len(messages) == 5
     assert all(dict(message.headers)["snapshot"] == b"1" for message in messages)
+
+
+async def test_its_end_is_stored_at_once_with_transactions(kafka: MockKafka, tmp_path: Path) -> None:
+    """What says how far the snapshot came is removed then: without a savepoint it would begin again."""
+    life = Life(kafka.servers, tmp_path, Ready([]), client={"transactional_id": "one"}, transactions=True)
+    await life.sink.open(TOPIC)
+    for first in range(2):
+        assert life.sink.stored_ts == 0
+        await life.sink.take_snapshot(chunk(first), is_end=first == 1)
+        await life.sink.save()
+    assert life.sink.stored_ts == chunk(0).commit_ts
+    await life.die()
+    assert len(kafka.messages(TOPIC)) == 2
