@@ -124,6 +124,7 @@ class EncodedStream:
             has_snapshot=self.snapshot is not None,
         )
         before: Before | None = None
+        tracker: SchemaTracker | None = None
         if place is None:
             begin = self._start(stored_ts, now_ts)
         elif place.ts > now_ts:
@@ -133,13 +134,16 @@ class EncodedStream:
         else:
             before, tracker = await self._snapshot(upstream, place)
             begin, now_ts = before.begin.ts, max(now_ts, before.begin.ts)
+            if before.is_empty:  # nobody reads at T: the upstream's garbage is held no longer
+                await before.close()
+                before = None
         after_ts = await self._held(registry, begin, now_ts)
         stop_ts = stream_start.position_of(self.stop, now_ts, what="stop") if self.stop is not None else None
         if stop_ts is not None and stop_ts < after_ts and not stored_ts:
             raise ConfigError(
                 f"stop {self.stop} ({stop_ts}) lies before the start, {after_ts}", hint="give a later one"
             )
-        if before is None:
+        if tracker is None:
             tracker = await read_schema(upstream.history, after_ts, 0)
         if not (self.missing_ok or stored_ts):  # one that goes on may have read a DROP of its table
             self._check_tables(tracker, after_ts)
@@ -167,7 +171,7 @@ class EncodedStream:
             Translator(tracker, self._rules),
             after_ts=after_ts,
             stop_ts=stop_ts,
-            before=before if before is not None and not before.is_empty else None,
+            before=before,
             clock=time.clock,
             connect=self._way.client,
             spill=SpillDirectory(directory),

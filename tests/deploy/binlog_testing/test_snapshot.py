@@ -9,6 +9,7 @@ import pytest
 
 import drainer
 from binlog_testing import BinlogCluster
+from binlog_testing.memory_snapshot import MemorySnapshot
 from pumpclient import column
 from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import ConfigError
@@ -102,11 +103,18 @@ async def test_with_asyncio_and_after_a_purge(cluster: BinlogCluster) -> None:
     assert sorted(found) == [row for row in STOOD if row[0] == "orders"]
 
 
-def test_a_database_without_tables(cluster: BinlogCluster) -> None:
+def test_a_database_without_tables(cluster: BinlogCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    async def close(self: MemorySnapshot) -> None:
+        closed.append(self)
+
+    monkeypatch.setattr(MemorySnapshot, "close", close)
     with cluster.subscribe_sync(snapshot=SERVER, tables=["none.*"], missing_ok=True, name="all") as stream:
         position = stream.position
         assert position > 0
         assert not stream.ready(0)
+        assert closed, "T is held while the stream runs"
     assert cluster.position("all") >= position
 
 
