@@ -198,6 +198,10 @@ def test_bad_input_is_one_line_with_its_exit_code(archive: str, tmp_path: Path) 
         ("read", "--archive=/nowhere/at/all"): (1, "there is no directory"),
         ("read", f"--archive={archive}", "--table=shop.nope"): (1, "has no table shop.nope (it has shop."),
         ("read", f"--archive={archive}", "--tables=shop.nope"): (1, "has no table shop.nope (it has shop."),
+        ("read", f"--archive={archive}", "--tables=nope.*", "--where=true"): (
+            1,
+            "has no table nope.* (it has",
+        ),
         ("stats", f"--archive={archive}", "--tables=shop.*,nope.*"): (1, "has no table nope.* (it has shop."),
         ("history", f"--archive={archive}", "--table=shop.nope"): (1, "has no table shop.nope (it has shop."),
         ("history", f"--archive={archive}", "--table=shop.orders", "--key=idx=1"): (
