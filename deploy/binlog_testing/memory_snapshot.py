@@ -32,7 +32,7 @@ class MemorySnapshot:
     def __init__(self, rows: Rows, tracker: SchemaTracker, rules: Rules, position: SnapshotPosition) -> None:
         sources = [source for source in contents_of(tracker, rules).tables if source.copies]
         self._sources = sorted(sources, key=lambda source: key_of(source.name))
-        self.begin = begun((key_of(source.name) for source in self._sources), position, position.ts)
+        self.begin = begun(self._sources, position, position.ts)
         self.is_empty = not self._sources
         self._chunks = self._all_chunks(rows)
 

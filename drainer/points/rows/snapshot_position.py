@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterable
 from typing import Final, Self
 
+from drainer.points.load.contents import Source
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
@@ -70,12 +71,13 @@ def key_of(name: tuple[str, str]) -> str:
     return "\0".join(name)
 
 
-def begun(keys: Iterable[str], position: SnapshotPosition, ts: Ts) -> SnapshotPosition:
-    """The position at `ts` in these tables. Raises `ConfigError` for one in others."""
-    tables = zlib.crc32("\n".join(keys).encode())
+def begun(sources: Iterable[Source], position: SnapshotPosition, ts: Ts) -> SnapshotPosition:
+    """The position at `ts` in these tables, in their order. Raises `ConfigError` for one in others, or by
+    other rules."""
+    tables = zlib.crc32("\n".join(key_of(source.name) + source.digest for source in sources).encode())
     if position.table and position.tables != tables:
         raise ConfigError(
-            "the snapshot was begun with other tables than the patterns and rules name now",
+            "the snapshot was begun with other tables or rules than are given now",
             hint="give the same ones until it has ended, or begin anew with start=0",
         )
     return replace(position, ts=ts, tables=tables)

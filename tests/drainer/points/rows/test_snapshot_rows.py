@@ -26,7 +26,7 @@ from drainer.points.snapshot.sessions import SnapshotLost
 from drainer.points.worker_pool import Ended
 from drainer.stream.rules.rule_set import read_rules
 from tests.drainer.points.load.load_bed import SCHEMA, Bed
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.ddl_job import ActionType, database_info
 from tidb_binlog.errors import ConfigError, Unavailable
 
@@ -161,10 +161,15 @@ async def test_what_cannot_go_on_is_said(bed: Bed, reopening: None, monkeypatch:
     async with opened(bed) as rows:
         first = await rows.next()
     assert first is not None
-    bed.options = {"table_migrate_rule": (), "ignore_table": ({"db-name": SCHEMA, "tbl-name": "void"},)}
-    with pytest.raises(ConfigError, match="begun with other tables"):
-        async with opened(bed, first.position):
-            pass
+    options = bed.options
+    for changed in (
+        {"table_migrate_rule": (), "ignore_table": ({"db-name": SCHEMA, "tbl-name": "void"},)},
+        {**options, "row_rule": ({"db-name": SCHEMA, "tbl-name": "keyed", "where": "id > 1"},)},
+    ):
+        bed.options = changed
+        with pytest.raises(ConfigError, match="begun with other tables or rules"):
+            async with opened(bed, first.position):
+                pass
     monkeypatch.undo()
     with pytest.raises(SnapshotLost, match="does not show"):
         async with opened(bed, first.position):
@@ -302,10 +307,11 @@ def until_waits(bed: Bed) -> Callable[[str], None]:
     """Returns when a session waits for the definition of a table."""
 
     def wait(table: str) -> None:
-        while not bed.rows(
-            "SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata%'"
-            f" AND INFO LIKE '%{table}%'"
-        ):
-            pass
+        until_here(
+            lambda: bed.rows(
+                "SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata%'"
+                f" AND INFO LIKE '%{table}%'"
+            )
+        )
 
     return wait
