@@ -108,10 +108,8 @@ def basic(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("files",),
         ("stats", "--hottest=3"),
         ("stats", "--hottest=0", "--output=json"),
-        ("stats", "--tables=shop.nothing", "--output=json"),
         ("history", "--table=shop.customer", "--key=id=1"),
         ("history", "--table=shop.*"),
-        ("history", "--table=shop.nope"),
     ],
     ids=" ".join,
 )

@@ -183,7 +183,7 @@ def test_the_page(page: Page) -> None:
             time.sleep(0.1)
         assert "equal" in page.run(verify)
         assert "works on this downstream (sessions " in (said := page.run(load, code=5))
-        assert "`binlogctl load -tables` has it load" in said
+        assert "have it load tables while it runs: `binlogctl load -tables" in said
     finally:
         drainer.send_signal(signal.SIGTERM)
         assert drainer.wait(DEADLINE_S) == 0

@@ -40,11 +40,13 @@ def test_each_configuration_passes_the_check(number: int, tmp_path: Path) -> Non
 
 
 def test_every_command_is_known_here() -> None:
-    """The check is above, the drainer's start in `test_kafka_process`; `pip` names an extra that there is."""
+    """The check is above, the drainer's starts in `test_kafka_process` and `test_snapshot_first`; `pip` names
+    an extra that there is."""
     assert COMMANDS == [
         "pip install 'tidb-binlog[kafka]'",
         "binlogctl config check drainer.toml",
         "drainer --config drainer.toml",
+        "drainer --config drainer.toml --load",
     ]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert "kafka" in extras
