@@ -313,9 +313,9 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
             for number in range(1, 20):
                 await change(publisher, connection, number)
             second, done = begin(), copied_chunks()
-            await asyncio.to_thread(until_here, lambda: running(second, done), seconds=150)
-            workers = second.workers()
-            assert workers
+            workers = await asyncio.to_thread(
+                until_here, lambda: running(second, done) and second.workers(), seconds=150
+            )
             for pid in workers:
                 os.kill(pid, signal.SIGKILL)
             for number in range(20, 40):
