@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
 from contextlib import closing
 from typing import Final, TypeVar
@@ -27,9 +28,9 @@ from drainer.points.load import upstream_schema
 from drainer.points.load.contents import Contents, contents_of
 from drainer.points.load.counters import FINISHING, PREPARING, Counters
 from drainer.points.load.load import Estimate, TableEstimate
-from drainer.points.load.table_copy import AGAIN, NotAsPublished, rows_wanted
-from drainer.points.load.upstream_schema import UpstreamTables, snapshot_with_schema
-from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
+from drainer.points.load.table_copy import AGAIN, rows_wanted
+from drainer.points.load.upstream_schema import UpstreamTables, pass_until_kept, snapshot_with_schema
+from drainer.points.snapshot.sessions import UpstreamSnapshot
 from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.clock import Clock, SystemClock
@@ -43,8 +44,6 @@ from tidb_binlog.upstream_port import Upstream
 logger = log.get("dump")
 T = TypeVar("T")
 
-LOSSES_MAX: Final = 20
-_PAUSE_S: Final = 0.5
 _ROWS_A_SECOND: Final = 30_000
 
 
@@ -108,24 +107,12 @@ class Dump:
         return Dumped(manifest.commit_ts, len(manifest.tables), done.rows_here, kept, seconds, self._path)
 
     async def _passes(self, place: DumpDirectory) -> Manifest:
-        at_ts = 0 if self._settings.from_outcome_table else place.ts
-        losses = 0
-        while True:
-            try:
-                return await self._pass(place, at_ts)
-            except SnapshotTooOld as error:
-                if not at_ts:
-                    raise
-                why = error.message
-            except (SnapshotLost, NotAsPublished) as error:
-                losses += 1
-                if losses > LOSSES_MAX:
-                    raise
-                why = error.message
-                await asyncio.sleep(_PAUSE_S)
-            at_ts = 0
+        def say(why: str) -> None:
             logger.warning("the image begins anew at a later timestamp", reason=why)
             self.counters.say(PREPARING, f"begins again at a later timestamp: {why}")
+
+        at_ts = 0 if self._settings.from_outcome_table else place.ts
+        return await pass_until_kept(functools.partial(self._pass, place), at_ts, say)
 
     # -- one timestamp ---------------------------------------------------------------------------
 

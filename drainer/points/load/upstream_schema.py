@@ -13,10 +13,11 @@ Never   guesses: a job that a program wrote itself (`Publisher.ddl`) does not sa
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Final, Protocol, TypeVar
 
 from drainer.config.database_options import UpstreamOptions
 from drainer.mysql.chunks.table_size import TableSize, table_size
@@ -27,13 +28,16 @@ from drainer.mysql.session import DownstreamSession
 from drainer.mysql.table_reader import is_absent, read_table
 from drainer.points.load.table_copy import NotAsPublished
 from drainer.points.snapshot.moment import open_upstream_snapshot
-from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
+from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_at, read_whole
 from tidb_binlog import ddl_job
 from tidb_binlog.errors import ConfigError, Rejected
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import SchemaHistory, Upstream
+
+T = TypeVar("T")
+_PAUSE_S: Final = 0.5
 
 
 class Catalog(Protocol):
@@ -120,6 +124,30 @@ async def snapshot_with_schema(
         is_done = True
     finally:
         await snapshot.close(keep=keep or not is_done)
+
+
+async def pass_until_kept(
+    one_pass: Callable[[Ts], Awaitable[T]], at_ts: Ts, say: Callable[[str], None], *, losses_max: int = 20
+) -> T:
+    """`one_pass` at `at_ts` (0: now); where that one is lost on the way, at a later one, after `say` of why.
+    Raises what it raises: `SnapshotTooOld` at a timestamp of now, `SnapshotLost` and `NotAsPublished` after
+    `losses_max` losses."""
+    losses = 0
+    while True:
+        try:
+            return await one_pass(at_ts)
+        except SnapshotTooOld as error:
+            if not at_ts:
+                raise
+            why = error.message
+        except (SnapshotLost, NotAsPublished) as error:
+            losses += 1
+            if losses > losses_max:
+                raise
+            why = error.message
+            await asyncio.sleep(_PAUSE_S)
+        at_ts = 0
+        say(why)
 
 
 Name = tuple[str, str]

@@ -30,24 +30,22 @@ from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.connection import Target
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.points.load.contents import Source, contents_of
-from drainer.points.load.table_copy import NotAsPublished
-from drainer.points.load.upstream_schema import UpstreamTables, snapshot_with_schema
+from drainer.points.load.upstream_schema import UpstreamTables, pass_until_kept, snapshot_with_schema
 from drainer.points.rows.snapshot_position import SnapshotPosition, begun, key_of
 from drainer.points.rows.table_rows import TableRows, tried
-from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
+from drainer.points.snapshot.sessions import UpstreamSnapshot
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import INSERT, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass, replace
+from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
 MEMORY_BYTES: Final = 8 << 20
 SESSIONS: Final = 2
 """The second one still shows T when the first one is lost."""
-LOSSES_MAX: Final = 20
 AGAIN: Final = "open the stream again at the position that you have kept"
-_PAUSE_S: Final = 0.5
 _PIECE_ROWS: Final = 1000
 _SIZE: Final = struct.Struct("<I")
 
@@ -235,15 +233,13 @@ async def open_snapshot(
     `planned`: the first chunk ends there, as it did before; else chunks may be cut at other places.
 
     Raises `SnapshotLost`, `SnapshotTooOld`, `Unavailable`, `Rejected`, `ConfigError`, `DownstreamError`."""
-    losses = 0
-    while True:
-        try:
-            return await _opened(settings, upstream, rules, position, hold_name, directory, planned)
-        except (SnapshotLost, NotAsPublished):
-            losses += 1
-            if position.ts or losses > LOSSES_MAX:
-                raise
-            await asyncio.sleep(_PAUSE_S)
+
+    async def opened(_: Ts = 0) -> tuple[SnapshotRows, SchemaTracker]:
+        return await _opened(settings, upstream, rules, position, hold_name, directory, planned)
+
+    if position.ts:  # no other one will do
+        return await opened()
+    return await pass_until_kept(opened, 0, lambda _: None)
 
 
 async def _opened(

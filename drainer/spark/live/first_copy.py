@@ -35,11 +35,16 @@ from drainer.mysql.rows.column_match import DownstreamTable
 from drainer.points.load.contents import Contents, Source, contents_of
 from drainer.points.load.copying import CHUNKS_A_SLOT, grouped
 from drainer.points.load.counters import FINISHING, PREPARING, Counters
-from drainer.points.load.load import LOSSES_MAX, PAUSE_S, Loaded
-from drainer.points.load.table_copy import NotAsPublished, check_columns
-from drainer.points.load.upstream_schema import UpstreamTables, schema_at, snapshot_with_schema
+from drainer.points.load.load import LOSSES_MAX, Loaded
+from drainer.points.load.table_copy import check_columns
+from drainer.points.load.upstream_schema import (
+    UpstreamTables,
+    pass_until_kept,
+    schema_at,
+    snapshot_with_schema,
+)
 from drainer.points.rows.table_rows import tried
-from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot
+from drainer.points.snapshot.sessions import UpstreamSnapshot
 from drainer.points.worker_pool import Ended
 from drainer.reading.archive.decode.definitions import Definitions, archived, of_schema
 from drainer.spark.chunk_tasks import patient
@@ -149,23 +154,13 @@ class LakeCopy:
 
     async def _passes(self) -> None:
         """One timestamp after the other, until all files are of one."""
-        losses, at_ts = 0, 0 if self._drainer.from_outcome_table else self._state.ts
-        while True:
-            try:
-                return await self._pass(at_ts)
-            except SnapshotTooOld as error:
-                if not at_ts:
-                    raise
-                why = error.message
-            except (SnapshotLost, NotAsPublished) as error:
-                losses += 1
-                if losses > LOSSES_MAX:
-                    raise
-                why = error.message
-                await asyncio.sleep(PAUSE_S)
-            at_ts = 0
+
+        def say(why: str) -> None:
             logger.warning("the copy begins anew at a later timestamp", reason=why)
             self.counters.say(PREPARING, f"begins again at a later timestamp: {why}")
+
+        at_ts = 0 if self._drainer.from_outcome_table else self._state.ts
+        await pass_until_kept(self._pass, at_ts, say, losses_max=LOSSES_MAX)
 
     async def _pass(self, at_ts: Ts) -> None:
         async with snapshot_with_schema(
