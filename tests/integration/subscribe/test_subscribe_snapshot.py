@@ -94,12 +94,20 @@ class World:
             "outcome-table": f"{SCHEMA}.binlog_outcome",
         }
         self.connection = connect(Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password))
+        self._is_to_stop = False
         self.shop: Shop
         self.publisher: pumpclient.Publisher
 
     async def write(self) -> None:
-        while True:
+        while not self._is_to_stop:
             await self.shop.write()
+
+    async def stop(self, writing: asyncio.Task[None]) -> None:
+        """Between two transactions: the next snapshot would wait for the locks of one cut off."""
+        self._is_to_stop = True
+        await writing
+        await self.shop.write()
+        await self.publisher.flush()
 
     def subscribe(self, **more: Any) -> drainer.Subscription:
         return drainer.subscribe(self.endpoint, tables=TABLES, snapshot=self.account, **more)
@@ -157,10 +165,7 @@ async def test_each_row_and_each_change_comes_once_while_a_program_writes(world:
                 if found.total() == world.contents().total():
                     break
             elif not moments[-1][1] and moments[-1][0] > moments[0][0]:
-                writing.cancel()
-                await asyncio.wait({writing})
-                await world.shop.write()
-                await world.publisher.flush()
+                await world.stop(writing)
             else:
                 assert stream.position in (0, change.commit_ts)
     at = moments.index(next(one for one in moments if not one[1]))
@@ -180,10 +185,7 @@ async def test_a_program_that_is_killed_anywhere_ends_with_the_same_rows(
     printed = []
     for after in (2, 4, 30, 40, -1):
         if after < 0:
-            writing.cancel()
-            await asyncio.wait({writing})
-            await world.shop.write()
-            await world.publisher.flush()
+            await world.stop(writing)
         printed.append(await lived(world, path, after))
     assert ["lost" in text for text in printed] == [False, True, True, False, False]
     found = Counter(sqlite3.connect(path).execute("SELECT * FROM rows").fetchall())
