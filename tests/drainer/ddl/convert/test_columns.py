@@ -14,8 +14,9 @@ import pytest
 from drainer.checkpoint.value import Intent
 from drainer.ddl.convert import columns
 from drainer.ddl.convert.cast import Moments, Value, cast
+from drainer.ddl.derive.compare import PresentColumn
 from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.mysql.connection import Connection, Target
+from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import StatementRefused
 from drainer.txn import Tracked
 from tests.drainer.ddl.convert.schema import ID, Schema, column, contents, create, ddl, table
@@ -447,3 +448,28 @@ def test_what_another_life_left_goes_under_another_option(
         changed(runner, DOUBLE, TEXT)
     runner.close()
     assert [row[0] for row in session.rows(b"SHOW COLUMNS FROM d.t")] == ["id", "v"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        ("double", "-1.2345678901234567e-10"),
+        ("double", "-2.2250738585072014e-308"),
+        ("double", "2.2250738585072014e-308"),
+        ("float", "-1.1754943508222875e-38"),
+    ],
+)
+def test_a_number_keeps_all_digits_in_a_text(server: Target, kind: str, number: str) -> None:
+    """MySQL rounds what is computed to 22 characters there."""
+    connection = connect(server)
+    connection.run(b"DROP DATABASE IF EXISTS digits")
+    connection.run(b"CREATE DATABASE digits")
+    connection.run(f"CREATE TABLE digits.t (v {kind})".encode())
+    connection.run(f"INSERT INTO digits.t VALUES ({number})".encode())
+    present = PresentColumn("v", kind)
+    conversion = columns.Conversion(present, "w", column(2, field_type(kind)), column(3, TEXT))
+    ((shown,),) = connection.printed(b"SELECT %b FROM digits.t" % columns._form(conversion))
+    connection.run(b"DROP DATABASE digits")
+    connection.close()
+    assert shown is not None
+    assert float(shown) == float(number)
