@@ -22,7 +22,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from drainer.changes import model
 from drainer.changes.row_reader import RowReader
 from drainer.changes.values import element_text
 from drainer.formats.messages.json_rows import (
@@ -43,6 +42,7 @@ from drainer.formats.messages.json_rows import (
     unsigned_column,
 )
 from drainer.formats.messages.message import KINDS, ROWS_MAX, FormatOptions, Message
+from drainer.formats.messages.told_effect import told_effect
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Transaction
 from tidb_binlog import table_info as ti
 from tidb_binlog import tso
@@ -382,7 +382,7 @@ class CanalJson:
         schema, table = (ddl.targets or ddl.tables or ((ddl.schema, ""),))[-1]
         fields = self._fields(schema, table, ddl.commit_ts, _ddl_type(ddl.action), text)
         if self._options.tidb_extension:
-            fields["_tidb"] = {"commitTs": ddl.commit_ts, "ddl": _effect(self._reader.ddl(ddl))}
+            fields["_tidb"] = {"commitTs": ddl.commit_ts, "ddl": told_effect(self._reader.ddl(ddl))}
         return Message(schema, table, None, _dumped(fields), ddl.commit_ts, 0, "ddl")
 
     def watermark(self, ts: Ts) -> Message | None:
@@ -463,26 +463,6 @@ class CanalJson:
             self._tables.clear()
         table = self._tables[version] = _CanalTable(version, self._options)
         return table
-
-
-def _effect(change: model.Ddl) -> dict[str, Any]:
-    """What it does to rows. Tables and columns have their ids, which stay when names change."""
-
-    def names(table: model.Table) -> dict[str, Any]:
-        return {"id": table.id, "database": table.schema, "table": table.name}
-
-    def columns(table: model.Table) -> list[dict[str, Any]]:
-        return [{"id": column.id, "name": column.name} for column in table.columns]
-
-    effect = change.effect
-    return {
-        "kind": change.kind,
-        "tables": [{**names(table), "columns": columns(table)} for table in change.after],
-        "moved": [{"from": names(old), "to": names(new)} for old, new in effect.moved],
-        "emptied": [names(table) for table in effect.emptied],
-        "reread": [names(table) for table in effect.reread],
-        "everything": effect.everything,
-    }
 
 
 def _ddl_type(action: int) -> str:

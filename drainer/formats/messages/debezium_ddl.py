@@ -114,24 +114,56 @@ _CHANGE: Final = struct(
 SCHEMA_CHANGE_KEY: Final = struct(
     "io.debezium.connector.mysql.SchemaChangeKey", several("databaseName string"), version=1
 )
-SCHEMA_CHANGE: Final = struct(
-    "io.debezium.connector.mysql.SchemaChangeValue",
-    [
-        SOURCE,
-        *several("ts_ms int64, databaseName string?, schemaName string?, ddl string?"),
-        array("tableChanges", _CHANGE),
-    ],
-    version=1,
+_NAMES: Final = several("id int64, database string, table string")
+_NAMED: Final = struct("tidb.ddl.Name", _NAMES)
+_AFTER: Final = struct(
+    "tidb.ddl.Table",
+    [*_NAMES, array("columns", struct("tidb.ddl.Column", several("id int64, name string")))],
 )
+_MOVED: Final = struct("tidb.ddl.Moved", [{**_NAMED, "field": "from"}, {**_NAMED, "field": "to"}])
+_EFFECT: Final = struct(
+    "tidb.ddl.Effect",
+    [
+        *several("kind string"),
+        array("tables", _AFTER),
+        array("moved", _MOVED),
+        array("emptied", _NAMED),
+        array("reread", _NAMED),
+        *several("everything boolean"),
+    ],
+    field="ddl",
+)
+_EXTENSION: Final = struct("tidb.Extension", [*several("commitTs int64"), _EFFECT], field="_tidb")
+
+
+def _schema_change_schema(*more: Schema) -> Schema:
+    return struct(
+        "io.debezium.connector.mysql.SchemaChangeValue",
+        [
+            SOURCE,
+            *several("ts_ms int64, databaseName string?, schemaName string?, ddl string?"),
+            array("tableChanges", _CHANGE),
+            *more,
+        ],
+        version=1,
+    )
 
 
 Name = tuple[str, str]
 
 
 def schema_change(
-    ddl: Ddl, text: str, database: str, source: Schema, ms: int, *, with_schema: bool
+    ddl: Ddl,
+    text: str,
+    database: str,
+    source: Schema,
+    ms: int,
+    *,
+    effect: Schema | None,
+    with_schema: bool,
 ) -> tuple[Schema, Schema]:
-    """Key and value. `database` is the one that is named, `text` the statement as it is written."""
+    """Key and value. `database` is the one that is named, `text` the statement as it is written. `effect` is
+    what it does to rows: Debezium's own fields say only what becomes of tables."""
     key: Schema = {"databaseName": database}
     value: Schema = {
         "source": source,
@@ -141,9 +173,12 @@ def schema_change(
         "ddl": text,
         "tableChanges": list(_changes(ddl)),
     }
+    if effect is not None:
+        value["_tidb"] = {"commitTs": ddl.commit_ts, "ddl": effect}
     if not with_schema:
         return key, value
-    return {"schema": SCHEMA_CHANGE_KEY, "payload": key}, {"schema": SCHEMA_CHANGE, "payload": value}
+    schema = _schema_change_schema(*([] if effect is None else [_EXTENSION]))
+    return {"schema": SCHEMA_CHANGE_KEY, "payload": key}, {"schema": schema, "payload": value}
 
 
 def _changes(ddl: Ddl) -> Iterator[Schema]:

@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from drainer.changes.row_reader import RowReader
 from drainer.changes.values import element_text, shown
 from drainer.formats.messages.debezium_ddl import (
     WATERMARK_KEY,
@@ -59,6 +60,7 @@ from drainer.formats.messages.json_rows import (
     unsigned_column,
 )
 from drainer.formats.messages.message import KINDS, FormatOptions, Message, allowed
+from drainer.formats.messages.told_effect import told_effect
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
 from tidb_binlog import table_info as ti
 from tidb_binlog import tso
@@ -340,6 +342,7 @@ class DebeziumJson:
 
     def __init__(self, options: FormatOptions) -> None:
         self._options = options
+        self._reader = RowReader()
         self._columns = DebeziumColumns(options)
         self._tables: dict[TableVersion, _DebeziumTable] = {}
         cluster = json_string(options.cluster)
@@ -383,11 +386,14 @@ class DebeziumJson:
                 seq += 1
 
     def ddl(self, ddl: Ddl, text: str) -> Message:
-        """A schema change with the tables as they are after it."""
+        """A schema change with the tables as they are after it, and what it does to rows."""
         schema, table = (ddl.targets or ddl.tables or ((ddl.schema, ""),))[-1]
         source = json.loads(self._source_of(ddl.commit_ts, schema, table))
         ms = tso.physical_ms(ddl.commit_ts)
-        key, value = schema_change(ddl, text, schema, source, ms, with_schema=self._options.with_schema)
+        effect = told_effect(self._reader.ddl(ddl)) if self._options.tidb_extension else None
+        key, value = schema_change(
+            ddl, text, schema, source, ms, effect=effect, with_schema=self._options.with_schema
+        )
         key_bytes, value_bytes = (dumped(each).encode("utf-8", "surrogateescape") for each in (key, value))
         return Message(schema, table, key_bytes, value_bytes, ddl.commit_ts, 0, "ddl")
 

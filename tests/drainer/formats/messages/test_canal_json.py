@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -11,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from drainer.changes import model
 from drainer.changes.model import Column, Row
 from drainer.changes.row_reader import RowReader
 from drainer.formats.messages.message import ROWS_MAX, FormatOptions, Message, open_format
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl
 from tests.common.rowcodec.tables import binary, key, kind, table
-from tests.drainer.changes.mirror import World
 from tests.drainer.formats.messages.changes import (
     COMMIT_MS,
     COMMIT_TS,
@@ -391,59 +388,6 @@ def test_ddl_has_canal_s_event_types(action: int, wanted: str) -> None:
     assert "_tidb" not in fields(open_format("canal-json", FormatOptions(tidb_extension=False)).ddl(ddl, ""))
     routed = open_format("canal-json").ddl(replace(ddl, targets=(("m", "x"), ("m", "y"))), "...")
     assert (fields(routed)["database"], fields(routed)["table"]) == ("m", "y")
-
-
-class FromMessages(RowReader):
-    """What a consumer knows of a DDL: its message."""
-
-    def ddl(self, ddl: Ddl) -> model.Ddl:
-        message = open_format("canal-json").ddl(ddl, ddl.query)
-        assert message is not None
-        told = fields(message)["_tidb"]["ddl"]
-
-        def table(names: dict[str, Any]) -> model.Table:
-            return model.Table(names["database"], names["table"], (), (), names["id"], None)
-
-        effect = model.DdlEffect(
-            tuple((table(each["from"]), table(each["to"])) for each in told["moved"]),
-            tuple(map(table, told["emptied"])),
-            tuple(map(table, told["reread"])),
-            told["everything"],
-        )
-        after = tuple(map(table, told["tables"]))
-        return model.Ddl(ddl.commit_ts, ddl.query, ddl.schema, after=after, kind=told["kind"], effect=effect)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_who_mirrors_rows_by_the_messages_alone_has_those_of_the_upstream(seed: int) -> None:
-    draw, world = random.Random(seed), World()
-    world.reader = FromMessages()
-    for _ in range(60):
-        world.any_change(draw)
-        assert world.mirror == world.truth()
-        if world.tables:
-            world.insert(draw.choice(list(world.tables)))
-
-
-@pytest.mark.parametrize("scenario", recorded.SCENARIOS)
-def test_what_a_recorded_ddl_does_to_rows_is_told(scenario: str) -> None:
-    reader = RowReader()
-    for item in items(scenario):
-        if isinstance(item, Ddl):
-            message = open_format("canal-json").ddl(item, item.query)
-            assert message is not None
-            told, wanted = fields(message)["_tidb"]["ddl"], reader.ddl(item)
-            assert told["kind"] == wanted.kind
-            assert [(each["id"], f"{each['database']}.{each['table']}") for each in told["tables"]] == [
-                (table.id, str(table)) for table in wanted.after
-            ]
-            assert [each["columns"] for each in told["tables"]] == [
-                [{"id": column.id, "name": column.name} for column in table.columns] for table in wanted.after
-            ]
-            for name in ("emptied", "reread"):
-                assert [each["id"] for each in told[name]] == [
-                    table.id for table in getattr(wanted.effect, name)
-                ]
 
 
 @pytest.mark.parametrize("scenario", recorded.SCENARIOS)
