@@ -101,13 +101,14 @@ class LargeTransaction:
     """A large transaction as a whole, for who reads it himself.
 
     `pieces` begins anew with each call, and blocks while it reads. It ends early by an error where the stream
-    is to stop: what was read of it must not count then.
+    is to stop: what was read of it must not count then. `snapshot`: as that of its pieces.
     """
 
     start_ts: Ts
     commit_ts: Ts
     size_bytes: int
     pieces: Callable[[], Iterator[Transaction]]
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True)

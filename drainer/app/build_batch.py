@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from drainer.app.build import BuildContext
 from drainer.app.savepoint_start import Place, SavepointStart
+from drainer.checkpoint.savepoint import SNAPSHOT_NAME
 from drainer.checkpoint.value import Checkpoint
+from drainer.points.rows.snapshot_position import ROWS_MAX
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.batch.batching import Item
 from drainer.sink.batch.sink_thread import Raised
@@ -55,7 +57,7 @@ async def build_batch(
     stored = await begin.stored()
     if position is None and stored is None and context.settings.standby:
         await _check_first(context, name)
-    first = await begin.first_rows(stored)
+    first = await begin.first_rows(stored, position)
     place = await begin.place(
         lambda initial_ts: (
             Place(first.ts - 1) if first is not None else where_to_begin(name, position, stored, initial_ts)
@@ -93,6 +95,11 @@ def where_to_begin(name: str, position: int | None, stored: Checkpoint | None, i
     saved = Place(stored.commit_ts, stored.schema_version) if stored and stored.commit_ts else None
     if position is None:
         return saved or Place(initial_ts)
+    if 0 < position < ROWS_MAX:
+        raise Corruption(
+            f"the sink {name} is in the middle of a snapshot that {SNAPSHOT_NAME} in data-dir does not know",
+            hint="restore data-dir; or begin anew with an empty store and an empty data-dir",
+        )
     if saved is None:
         return Place(position or initial_ts)
     if position == 0:

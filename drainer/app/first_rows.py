@@ -34,7 +34,7 @@ from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.first_rows")
 
-_ANEW: Final = "begin anew with an empty data-dir and another topic or warehouse"
+_ANEW: Final = "begin anew with an empty data-dir, and another topic or warehouse, or an empty store"
 
 
 class FirstRows:
@@ -53,7 +53,9 @@ class FirstRows:
         try:
             while (chunk := await self._rows.next()) is not None:
                 _store(self._path, done, chunk.position)
-                rows = LargeTransaction(self.ts, self.ts, chunk.size_bytes, chunk.pieces)
+                rows = LargeTransaction(
+                    self.ts, self.ts, chunk.size_bytes, chunk.pieces, chunk.position.text()
+                )
                 await take(rows, chunk.count, is_end=chunk.position.is_end)
                 done = chunk.position
         except Exception as error:
@@ -74,16 +76,26 @@ class FirstRows:
         await self._rows.close()
 
 
-async def open_first_rows(context: BuildContext, rules: Rules, stored: Checkpoint | None) -> FirstRows | None:
-    """None where there is nothing to give, or nothing more. Raises `Rejected`, and as `open_snapshot`."""
+async def open_first_rows(
+    context: BuildContext, rules: Rules, stored: Checkpoint | None, stands_at: int | None = None
+) -> FirstRows | None:
+    """None where there is nothing to give, or nothing more. `stands_at`: what a sink says that stores its
+    position with the rows, 0 for none yet: their number, at the end T. Raises `Rejected`, and as
+    `open_snapshot`."""
     settings = context.settings
     path = os.path.join(settings.data_dir, SNAPSHOT_NAME)
     position, planned = (*_stored(path), None, None)[:2]
-    has_stream = stored is not None and stored.commit_ts >= (position.ts if position is not None else 1)
+    stream_ts = max(stored.commit_ts if stored is not None else 0, stands_at or 0)
+    has_stream = stream_ts >= (position.ts if position is not None else 1)
     if has_stream or (position is None and not settings.load):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         return None
+    known = [one.rows for one in (position, planned) if one is not None]
+    if stands_at is not None and known and stands_at not in known:
+        raise Rejected(
+            f"the snapshot cannot go on: the sink has {stands_at} rows of it, not {known[0]}", hint=_ANEW
+        )
     settings.check_upstream()
     wanted_position = position or SnapshotPosition()
 

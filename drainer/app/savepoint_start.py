@@ -56,12 +56,13 @@ class SavepointStart:
         """The savepoint as it is. Raises `Corruption`."""
         return await asyncio.to_thread(self.savepoint.load)
 
-    async def first_rows(self, stored: Checkpoint | None) -> FirstRows | None:
-        """Rows that are to come before the stream, which then begins at theirs. Raises as `first_rows`."""
+    async def first_rows(self, stored: Checkpoint | None, stands_at: int | None = None) -> FirstRows | None:
+        """Rows that are to come before the stream, which then begins at theirs. `stands_at`: what a sink that
+        stores its position says. Raises as `open_first_rows`."""
         if self._context.settings.load or self.savepoint.has_snapshot:
             from drainer.app.first_rows import open_first_rows  # once in a drainer's life
 
-            self.first = await open_first_rows(self._context, self.rules, stored)
+            self.first = await open_first_rows(self._context, self.rules, stored, stands_at)
         return self.first
 
     async def place(self, decide: Callable[[int], Place], what: str, hint: str) -> Place:

@@ -38,10 +38,6 @@ Exit codes:
 """
 
 
-SNAPSHOT_FIRST: Final = ("kafka", "delta", "iceberg")
-"""Kinds of sinks that are given the rows of the tables before the stream."""
-
-
 @dataclass(frozen=True, slots=True)
 class DrainerConfig(RuleOptions):
     usage_notes: ClassVar[str] = EXIT_CODES
@@ -336,9 +332,10 @@ class DrainerConfig(RuleOptions):
             )
         check_limits(self, DrainerConfig)
         self.check_names()
-        if self.load and (self.standby or not (self.to_database or self.db_type in SNAPSHOT_FIRST)):
+        if self.load and (self.standby or not self.takes_rows_first):
             raise ConfigError(
-                "--load is for the first start of a drainer of a database, Kafka or a lake",
+                "--load is for the first start of a drainer; a standby, an archive and a class that"
+                " implements the whole port take no rows first",
                 hint="a standby takes over what was loaded; for an archive `binlogctl load -to archive` makes"
                 " an image: start without it",
             )

@@ -605,6 +605,14 @@ class SinkOptions(HttpOptions):
         """Says that changes go to Kafka."""
         return self.db_type == "kafka"
 
+    @property
+    def takes_rows_first(self) -> bool:
+        """Whether the rows of the tables can come before the stream. An archive has no mark for them."""
+        if self.db_type in SINKS:
+            return SINKS[self.db_type] != SINKS["file"]
+        own = sink_class.find(self.db_type)
+        return own is not None and not own.is_port
+
     def check_sink(self) -> None:
         """Raises `ConfigError`."""
         if self.db_type not in SINKS:

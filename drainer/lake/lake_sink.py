@@ -26,7 +26,7 @@ from drainer.lake.changelog import Change, Changelog, columns_of, schema_of
 from drainer.lake.data_files import DataFile, Form
 from drainer.lake.evolution import evolution
 from drainer.lake.lake_table import Lake, LakeTable, Name, plain_name, versioned
-from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_position import ROWS_MAX, SnapshotPosition
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.images import Images
 from drainer.sink.batch.batching import Item
@@ -40,7 +40,7 @@ logger = log.get("drainer.lake")
 
 BATCH_ROWS: Final = 1 << 20
 SEQ_END: Final = 1 << 30  # of a chunk's first row: a snapshot may have more rows than `_seq` can count
-_ROW_BITS: Final = 38
+_ROW_BITS: Final = ROWS_MAX.bit_length() - 1
 """Of a position in a snapshot; above them it is told from other snapshots, and from any commit_ts."""
 IDS_MAX: Final = 64
 """So many tables upstream that one changelog knows the ids of: it is another one after each TRUNCATE."""

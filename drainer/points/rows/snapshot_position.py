@@ -22,6 +22,8 @@ from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
 PREFIX: Final = "snapshot:"
+ROWS_MAX: Final = 1 << 38
+"""A snapshot has fewer rows; every commit_ts is larger."""
 _BEGIN: Final = "begin"
 _END: Final = "end"
 

@@ -25,6 +25,7 @@ from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.ddl.policy import Policy
 from drainer.ddl.rules import APPLY, REWRITE, STOP, Rule
+from drainer.points.rows.snapshot_position import SnapshotPosition
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.batch.batching import Batch, Batching
@@ -138,7 +139,12 @@ class BatchedSink(Sink):
 
     async def take_snapshot(self, rows: LargeTransaction, *, is_end: bool) -> None:
         position = rows.commit_ts if is_end else self._batching.given_ts
-        await self._writer.write(Batch((rows,), position), None)
+        if self._stores_position:  # how many rows it has tells what it has; that is below any commit_ts
+            mark = position if is_end else SnapshotPosition.of(rows.snapshot).rows
+            if mark > self._writer.stands_at:
+                await self._writer.write(Batch((rows,), mark), self._writer.stands_at)
+        else:
+            await self._writer.write(Batch((rows,), position), None)
         self._batching.reaches(position)
         self._resolved_ts = self._written_ts = position
 

@@ -14,6 +14,8 @@ Promises of the Drainer
     position    with `position` everything at or below it has been given: a sink that stores it in the
                 transaction of its items, and returns it from `open`, has each change exactly once. Without,
                 the Drainer's savepoint counts, and what was written last may come twice after a crash
+    snapshot    rows that stood in the tables (`--load`) come first, with `snapshot`. The position is then how
+                many there are so far, and their commit_ts with the last ones: it rises, as later
     failure     after an exception from `write`, `close` and `open` are called, and then the same items come
                 again, unless `open` says that they are there
 

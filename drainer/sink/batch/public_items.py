@@ -33,7 +33,7 @@ class PublicItems:
         if isinstance(item, txn.Ddl):
             return self._reader.ddl(item)
         rows = LargeRows(item.pieces, self._reader)
-        return Transaction(item.commit_ts, item.start_ts, rows, large=True)
+        return Transaction(item.commit_ts, item.start_ts, rows, large=True, snapshot=item.snapshot)
 
 
 class LargeRows:

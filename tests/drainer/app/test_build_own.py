@@ -27,20 +27,22 @@ from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Corruption, DirectoryLocked, DownstreamError, Unavailable
 
 T = TypeVar("T")
-SAVED = Checkpoint(500, True, 3)
+AT = 1 << 40
+"""A commit_ts: below 1 << 38 are positions in a snapshot."""
+SAVED = Checkpoint(AT + 500, True, 3)
 
 
 @pytest.mark.parametrize(
     ("position", "stored", "place"),
     [
         (None, None, Place(77)),
-        (None, SAVED, Place(500, 3)),
+        (None, SAVED, Place(AT + 500, 3)),
         (None, Checkpoint(0, False, 0), Place(77)),
         (0, None, Place(77)),
-        (400, None, Place(400)),
-        (500, SAVED, Place(500, 3)),
-        (600, SAVED, Place(600)),
-        (400, SAVED, Place(400)),
+        (AT + 400, None, Place(AT + 400)),
+        (AT + 500, SAVED, Place(AT + 500, 3)),
+        (AT + 600, SAVED, Place(AT + 600)),
+        (AT + 400, SAVED, Place(AT + 400)),
     ],
 )
 def test_the_sink_s_position_counts_and_without_one_the_savepoint(
@@ -50,9 +52,17 @@ def test_the_sink_s_position_counts_and_without_one_the_savepoint(
 
 
 def test_a_sink_that_lost_what_it_stored_does_not_begin_now() -> None:
-    with pytest.raises(Corruption, match="has no position, but was at 500") as raised:
+    with pytest.raises(Corruption, match=f"has no position, but was at {AT + 500}") as raised:
         where_to_begin("it", 0, SAVED, 77)
     assert "data-dir" in raised.value.hint
+
+
+def test_a_snapshot_that_the_data_directory_does_not_know_is_not_a_place_in_the_stream() -> None:
+    """A sink has so many of its rows. A commit_ts as small would be before all binlogs."""
+    for stored in (None, SAVED):
+        with pytest.raises(Corruption, match="in the middle of a snapshot") as raised:
+            where_to_begin("it", 4000, stored, 77)
+        assert "data-dir" in raised.value.hint
 
 
 class Own:
@@ -97,7 +107,7 @@ class History:
 @pytest.fixture
 async def context(tmp_path: Path) -> AsyncIterator[Callable[..., BuildContext]]:
     async def timestamp() -> int:
-        return 10_000
+        return AT + 10_000
 
     async def at_once(ask: Callable[[], Awaitable[T]]) -> T:
         return await ask()
@@ -131,10 +141,10 @@ async def context(tmp_path: Path) -> AsyncIterator[Callable[..., BuildContext]]:
 async def test_a_batch_sink_gets_its_options_and_begins_where_it_says(
     context: Callable[..., BuildContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Own, "answers", [905])
+    monkeypatch.setattr(Own, "answers", [AT + 905])
     monkeypatch.setattr(Own, "given", {})
     runner = await build_own.build(context("Own"))
-    assert runner.sink.start_ts == runner.sink.stored_ts == 905
+    assert runner.sink.start_ts == runner.sink.stored_ts == AT + 905
     assert runner.sink.facts()["Sink"]["stores_position"] is True
     assert Own.given == {"x": 1}
 
@@ -168,7 +178,7 @@ async def test_a_class_that_implements_the_port_gets_a_context(
 
 
 @pytest.mark.parametrize(
-    ("position", "known_ts", "starts"), [(None, 700, False), (None, 0, True), (905, 700, True)]
+    ("position", "known_ts", "starts"), [(None, 700, False), (None, 0, True), (AT + 905, 700, True)]
 )
 async def test_a_standby_that_does_not_know_where_the_first_one_was_does_not_begin_now(
     context: Callable[..., BuildContext],

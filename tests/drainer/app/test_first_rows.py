@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,16 +12,23 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer import Ddl, Transaction
+from drainer.app.build_batch import where_to_begin
 from drainer.app.first_rows import FirstRows, open_first_rows
 from drainer.changes.row_reader import RowReader
-from drainer.checkpoint.savepoint import SNAPSHOT_NAME
+from drainer.checkpoint.savepoint import SNAPSHOT_NAME, Savepoint
 from drainer.checkpoint.value import Checkpoint
+from drainer.ddl.policy import Policy
 from drainer.points.load import table_copy, upstream_schema
 from drainer.points.snapshot.moment import open_upstream_snapshot
+from drainer.sink.batch.batched_sink import BatchedSink
+from drainer.sink.batch.public_items import PublicItems
+from drainer.sink.batch.sink_writer import SinkWriter
 from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import LargeTransaction
 from tests.drainer.points.load.load_bed import SCHEMA, Bed
-from tidb_binlog.errors import Corruption, Rejected
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.errors import Conflict, Corruption, Rejected
 
 pytestmark = pytest.mark.integration
 KEYED, PLAIN = 1000, 300
@@ -59,6 +67,66 @@ class ListSink:
         self.stored_ts = 1
 
 
+class OwnStore:
+    """A store with transactions: rows and position at once. A step of `script` that is True is a crash before
+    the commit, False one after it; None is none. Without `position` it stores none."""
+
+    def __init__(self, position: int | None = 0) -> None:
+        self.rows: list[tuple[str, int]] = []
+        self.position = position
+        self.positions: list[int] = []
+        self.script: list[bool | None] = []
+
+    def open(self) -> int | None:
+        return self.position
+
+    def write(self, items: Sequence[Transaction | Ddl], position: int) -> None:
+        step = self.script.pop(0) if self.script else None
+        if step is True:
+            raise Conflict("a crash before the commit", hint="")
+        for item in items:
+            assert isinstance(item, Transaction)
+            assert item.snapshot
+            self.rows += [(row.table.name, next(iter(row.after.values()))) for row in item.rows if row.after]
+        self.positions.append(position)
+        if self.position is not None:
+            self.position = position
+        if step is False:
+            raise Conflict("a crash after the commit", hint="")
+
+
+class OwnSink:
+    """Drives a store as the Drainer does, for one life."""
+
+    def __init__(self, store: OwnStore, data_dir: Path) -> None:
+        self._writer = SinkWriter(store, "own", PublicItems(), SystemClock())
+        self._data_dir = data_dir
+        self._sink: BatchedSink | None = None
+
+    async def open(self) -> int | None:
+        return await self._writer.open()
+
+    async def take_snapshot(self, rows: LargeTransaction, _count: int, *, is_end: bool) -> None:
+        if self._sink is None:
+            self._sink = BatchedSink(
+                self._writer,
+                rows.commit_ts - 1,
+                0,
+                Savepoint(str(self._data_dir)),
+                Policy(()),
+                SystemClock(),
+                stores_position=await self._writer.open() is not None,
+            )
+        await self._sink.take_snapshot(rows, is_end=is_end)
+
+    async def save(self) -> None:
+        assert self._sink is not None
+        await self._sink.save()
+
+    def end(self) -> None:
+        self._writer.thread.end()
+
+
 @pytest.fixture
 def bed(mariadb: MariaDbServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
     monkeypatch.setattr(table_copy, "CHUNK_ROWS_MAX", 200)
@@ -87,7 +155,9 @@ def reopening(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream_schema, "open_upstream_snapshot", again)
 
 
-async def life(bed: Bed, data_dir: Path, sink: Any, stored: Checkpoint | None = None) -> FirstRows | None:
+async def life(
+    bed: Bed, data_dir: Path, sink: Any, stored: Checkpoint | None = None, stands_at: int | None = None
+) -> FirstRows | None:
     """Returns the rows that were there to give."""
 
     async def wait_for(work: Any) -> Any:
@@ -101,7 +171,7 @@ async def life(bed: Bed, data_dir: Path, sink: Any, stored: Checkpoint | None = 
             ends=ends,
             operating=SimpleNamespace(wait_for=wait_for),
         )
-        first = await open_first_rows(context, read_rules(bed.settings()), stored)
+        first = await open_first_rows(context, read_rules(bed.settings()), stored, stands_at)
         if first is not None:
             await first.give(sink.take_snapshot, sink.save)
         return first
@@ -134,6 +204,65 @@ async def test_killed_at_any_chunk_it_goes_on_at_the_same_moment(
     once = {tuple(chunk) for chunk in given}
     assert sorted(row for chunk in once for row in chunk) == STOOD
     assert (len(once) == len(given)) is not takes, "what came last before a kill comes again"
+
+
+async def own_life(bed: Bed, data_dir: Path, store: OwnStore) -> FirstRows | None:
+    sink = OwnSink(store, data_dir)
+    try:
+        return await life(bed, data_dir, sink, Savepoint(str(data_dir)).load(), await sink.open())
+    finally:
+        sink.end()
+
+
+async def test_a_store_with_transactions_has_each_row_once_wherever_it_is_killed(
+    bed: Bed, tmp_path: Path, reopening: None
+) -> None:
+    """Also rows of a table without a key."""
+    draw, store, kills = random.Random(3), OwnStore(), 0
+    while True:
+        store.script = [None] * draw.randrange(3) + [draw.random() < 0.5]
+        try:
+            first = await own_life(bed, tmp_path, store)
+            break
+        except Conflict:
+            kills += 1
+    assert kills > 3
+    assert sorted(store.rows) == STOOD
+    assert store.positions == sorted(set(store.positions)), "it rises"
+    moment = store.position
+    assert first is None or first.ts == moment
+    assert not (tmp_path / SNAPSHOT_NAME).exists()
+    assert moment is not None
+    assert where_to_begin("own", moment, Savepoint(str(tmp_path)).load(), 7).commit_ts == moment
+
+
+async def test_a_store_without_a_position_may_have_the_last_rows_twice(
+    bed: Bed, tmp_path: Path, reopening: None
+) -> None:
+    store = OwnStore(None)
+    store.script = [None, None, False]
+    with pytest.raises(Conflict):
+        await own_life(bed, tmp_path, store)
+    given = len(store.rows)
+    await own_life(bed, tmp_path, store)
+    assert sorted(set(store.rows)) == STOOD
+    assert 0 < len(store.rows) - len(STOOD) < given
+
+
+async def test_a_store_and_a_data_directory_that_do_not_belong_together(
+    bed: Bed, tmp_path: Path, reopening: None
+) -> None:
+    store = OwnStore()
+    store.script = [None, False]
+    with pytest.raises(Conflict):
+        await own_life(bed, tmp_path, store)
+    for position in (0, 7):
+        store.position = position
+        with pytest.raises(Rejected, match=f"has {position} rows of it") as refused:
+            await own_life(bed, tmp_path, store)
+        assert "empty store" in refused.value.hint
+    store.position = 1 << 60
+    assert await own_life(bed, tmp_path, store) is None, "all rows are there, and the stream goes on"
 
 
 async def test_it_happens_once(bed: Bed, tmp_path: Path) -> None:

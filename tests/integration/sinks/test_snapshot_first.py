@@ -1,4 +1,4 @@
-"""`--load` with Kafka and a lake: rows of a program's MariaDB come first, marked, then the stream; once."""
+"""`--load` with sinks that are no database: rows of a program's MariaDB come first, then the stream; once."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.checkpoint.savepoint import SNAPSHOT_NAME
 from drainer.mysql.connection import Connection, Target, connect
 from tests.fakes.kafka import Message, MockKafka
+from tests.fakes.webhook import Answer, Webhook
 from tests.forked import Forked
 from tests.integration.support.copied_shop import DEADLINE_S, SCHEMA, Shop, answers
 from tests.rig.workload.application import Application
@@ -177,6 +178,87 @@ async def test_a_lake(scene: Scene) -> None:
         assert kinds["snapshot", moment] > ROWS
         assert all(ts > moment for kind, ts in kinds if kind == "insert")
         assert len(kinds) > 10
+
+
+def to_sink(scene: Scene, syncer: str) -> None:
+    head = scene.config.read_text().partition("[syncer.to]")[0]
+    db_type, _, rest = syncer.partition("\n")
+    scene.config.write_text(head.replace('db-type = "kafka"', f'db-type = "{db_type}"') + rest)
+
+
+async def rows_before_the_stream(scene: Scene, lines: Callable[[], list[dict[str, Any]]]) -> None:
+    """`lines`: canal-json, as far as it has come; each row once."""
+
+    def rows() -> Rows:
+        return Counter((line["table"], row["id"], row["v"]) for line in lines() for row in line["data"] or ())
+
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        async with running(scene) as drainer:
+            for _ in range(10):
+                await scene.shop.write()
+            await scene.until(lambda: set(rows()) == set(scene.contents()), drainer)
+            drainer.send_signal(number)
+            drainer.wait()
+    seen = {(line["_tidb"]["commitTs"], line["_tidb"]["seq"]): line for line in lines() if line["data"]}
+    assert len(seen) == scene.contents().total(), "by commitTs and seq each row is there once"
+    moments = {ts for (ts, _), line in seen.items() if "snapshot" in line["_tidb"]}
+    (moment,) = moments
+    assert sum(ts == moment for ts, _ in seen) >= 2 * ROWS
+    assert all(ts >= moment for ts, _ in seen)
+
+
+async def test_http(scene: Scene) -> None:
+    hook = Webhook()
+    to_sink(scene, f'http\n[syncer.to]\nurl = "http://127.0.0.1:{hook.port}/"\nbatch-rows = 500\n')
+    hook.answers = [Answer(), Answer(503), Answer(breaks=True), Answer()]
+    try:
+        await rows_before_the_stream(
+            scene, lambda: [line for request in list(hook.taken) for line in request.lines()]
+        )
+    finally:
+        hook.close()
+
+
+async def test_stdout(scene: Scene) -> None:
+    """The log is in the same file here."""
+    to_sink(scene, "stdout\n[syncer.to]\n")
+
+    def lines() -> list[dict[str, Any]]:
+        text = scene.log.read_text() if scene.log.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line[-3:] == "}}\n"]
+
+    await rows_before_the_stream(scene, lines)
+
+
+async def test_a_class_of_ones_own(scene: Scene) -> None:
+    """It stores its position, so that each row is there once, also of the table without a key."""
+    out = scene.config.parent / "out"
+    to_sink(scene, f'python:examples.json_lines_sink:JsonLines\n[syncer.to.options]\ndirectory = "{out}"\n')
+
+    def rows() -> Rows:
+        documents = [
+            json.loads(line) for path in out.glob("changes-*") for line in path.read_bytes().split(b"\n")[:-1]
+        ]
+        return Counter(
+            (one["table"].partition(".")[2], str(one["after"]["id"]), one["after"]["v"])
+            for one in documents
+            if "after" in one
+        )
+
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        async with running(scene) as drainer:
+            for _ in range(10):
+                await scene.shop.write()
+            await scene.until(lambda: rows() == scene.contents(), drainer)
+            drainer.send_signal(number)
+            drainer.wait()
+
+
+async def test_an_archive_takes_no_rows_first(scene: Scene) -> None:
+    to_sink(scene, f'file\n[syncer.to]\ndir = "{scene.config.parent}/archive"\n')
+    async with running(scene) as drainer:
+        assert await asyncio.to_thread(drainer.wait, DEADLINE_S) == 1
+    assert "load -to archive" in scene.log.read_text()
 
 
 async def test_a_moment_that_is_gone_is_refused(scene: Scene) -> None:
