@@ -65,7 +65,7 @@ def test_all_extras_but_the_developers_are_told() -> None:
 
 def test_the_core_is_told() -> None:
     names = [Requirement(one).name for one in PROJECT["dependencies"]]
-    told = re.search(r"installs `pumpclient` and what it needs: (.*?) \(", PAGE, re.S)
+    told = re.search(r"installs `pumpclient` and its dependencies: (.*?) \(", PAGE, re.S)
     assert told is not None
     assert re.findall(r"`(\w+)`", told[1]) == names
 

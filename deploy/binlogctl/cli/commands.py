@@ -41,7 +41,7 @@ Exit codes:
   7    load: the downstream refused the login, a statement or a row
   11   status, doctor: nothing is wrong, but something will need you
   12   status, doctor: something is wrong: replication is held up, a node is dead or does not answer
-  13   the time of -timeout is over; what was asked for goes on
+  13   the time of -timeout is over; the operation continues
   14   verify: the downstream differs from the upstream; restore: from image and archive
   15   verify: no difference was found, but not everything could be compared
   130  interrupted
@@ -200,7 +200,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
     ),
     Command(
         "verify",
-        "say whether the downstream is equal to the upstream, while both are written to",
+        "compare downstream and upstream while programs write to both",
         "verify:run",
         flags=(
             "drainer-config",
@@ -277,7 +277,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
     ),
     Command(
         "doctor",
-        "examine the cluster from here: what is wrong, why it matters, what mends it",
+        "examine the cluster from here: problems, why they matter, how to fix them",
         "doctor:run",
         flags=("drainer-config", "pump-config", "tidb", "upstream", "time-zone", *CONNECTION),
         outputs=READABLE,
@@ -293,7 +293,7 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
     ),
     Command(
         "config show",
-        "every setting as it is in force, and where it comes from",
+        "show every effective setting, and its origin",
         "config:settings",
         arguments=_FILE,
         flags=("kind",),
@@ -301,22 +301,22 @@ TABLE_OF_COMMANDS: Final[tuple[Command, ...]] = (
     ),
     Command(
         "config new",
-        "print the short file to begin with: what one should decide",
+        "print a short file to begin with",
         "config:new",
         arguments=_KIND,
     ),
     Command(
-        "config docs", "print what every key of the file means", "config:reference_page", arguments=_KIND
+        "config docs", "print the meaning of every key of the file", "config:reference_page", arguments=_KIND
     ),
     Command(
         "config schema",
-        "print a JSON Schema of the file: editors complete and check by it",
+        "print a JSON Schema of the file, for editors",
         "config:schema_of",
         arguments=_KIND,
     ),
     Command(
         "completion",
-        "print what a shell needs to complete binlogctl's command line",
+        "print a shell's completion of binlogctl's command line",
         "completion:run",
         arguments=(Argument("SHELL", ("bash", "zsh", "fish")),),
     ),

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable
+import shutil
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NoReturn
 
 from binlogctl.cli import commands
@@ -29,18 +31,48 @@ _GO: Final = ("cmd", "node-id", "state", "show-offline-nodes", "data-dir", "text
 _FILES: Final = ("ssl-ca", "ssl-cert", "ssl-key", "pump-config", "drainer-config", "report", "repair")
 _DIRECTORIES: Final = ("data-dir", "archive", "dir", "image")
 _COLUMNS: Final = 100
+_ALONE: Final = re.compile(rf"\s|{PROGRAM}|\w+: |Exit codes:")
+_ROW: Final = re.compile(r" +\S+ {2,}")
 
 
 class _Format(argparse.RawDescriptionHelpFormatter):
-    """One form of each flag, the shorter: `argparse` would show both, with the value after each."""
+    """One form of each flag, the shorter: `argparse` would show both, with the value after each. Texts fit a
+    terminal that is narrower than they are written; commands to copy stay whole."""
 
     def __init__(self, prog: str, **more: Any) -> None:
-        super().__init__(prog, **{**more, "max_help_position": 32, "width": _COLUMNS})
+        width = min(shutil.get_terminal_size((_COLUMNS, 0)).columns, _COLUMNS)
+        super().__init__(prog, **{**more, "max_help_position": min(32, width // 3), "width": width})
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if width >= _COLUMNS:
+            return super()._fill_text(text, width, indent)
+        return "\n".join(line for part in _parts(text) for line in _fitted(part, width))
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings:
             return super()._format_action_invocation(action)
         return " ".join((action.option_strings[0], *([str(action.metavar)] if action.metavar else [])))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Paragraphs of prose; lines of tables and of commands by themselves."""
+    prose: list[str] = []
+    for line in text.splitlines():
+        if line and not _ALONE.match(line):
+            prose.append(line)
+            continue
+        if prose:
+            yield " ".join(prose)
+            prose = []
+        yield line
+    yield " ".join(prose)
+
+
+def _fitted(part: str, width: int) -> list[str]:
+    if part.startswith(PROGRAM):
+        return [part]
+    row = _ROW.match(part)
+    return textwrap.wrap(part, width, subsequent_indent=" " * len(row[0]) if row else "") or [part]
 
 
 class Parser(argparse.ArgumentParser):

@@ -30,7 +30,7 @@ class CtlSettings:
     """What a command line and the environment say."""
 
     cmd: str = _flag("cmd", "pumps", "a command of the Go binlogctl")
-    node_id: str = _flag("node-id", "", "id of the node that is meant")
+    node_id: str = _flag("node-id", "", "id of the node")
     data_dir: str = _flag(
         "data-dir", "binlog_position", "directory where the savepoint is written", kind="path"
     )
@@ -45,20 +45,20 @@ class CtlSettings:
     show_offline: bool = _flag("show-offline-nodes", False, "list offline nodes too", kind="bool")
     text: str = _flag("text", "", "text to encrypt, or the statement to run instead")
 
-    output: str = _flag("output", "", "form of what is printed")
+    output: str = _flag("output", "", "form of the output")
     job_id: int = _flag("job-id", 0, "number of the DDL job", kind="int")
-    kind: str = _flag("kind", "", "pump or drainer; otherwise found out")
+    kind: str = _flag("kind", "", "pump or drainer; found out by default")
     no_wait: bool = _flag("no-wait", False, "return once the node has agreed", kind="bool")
     timeout_s: float = _flag("timeout", "10m", "wait so long at most; 0: without a limit", kind="duration")
     force: bool = _flag(
         "force", False, "close without waiting: what no drainer has read is lost", kind="bool"
     )
-    apply: bool = _flag("apply", False, "hold only applying; the drainer goes on running", kind="bool")
+    apply: bool = _flag("apply", False, "pause only applying; the process continues", kind="bool")
     delete: bool = _flag("delete", False, "remove the entry instead of marking it offline", kind="bool")
-    yes: bool = _flag("yes", False, "do it although something is lost", kind="bool")
-    interval_s: float = _flag("interval", "2s", "pause between two snapshots", kind="duration")
+    yes: bool = _flag("yes", False, "do it even if something is lost", kind="bool")
+    interval_s: float = _flag("interval", "2s", "time between two updates", kind="duration")
     sort: str = _flag("sort", "name", "order of nodes: name, address, state or behind")
-    once: bool = _flag("once", False, "print one snapshot and end", kind="bool")
+    once: bool = _flag("once", False, "end after one update", kind="bool")
 
     tables: str = _flag("tables", "", "comma list of tables, as shop.*,crm.customer; empty: all")
     begin: str = _flag("from", "now", "where to begin: a time, a timestamp, -10m, now or oldest")
@@ -66,13 +66,15 @@ class CtlSettings:
     where: str = _flag("where", "", "condition on a row's columns, as a row-rule has it")
     limit: int = _flag("limit", 0, "end after so many rows", kind="int")
 
-    retries: int = _flag("retries", 2, "how often differences are looked at again", kind="int")
-    workers: int = _flag("workers", 4, "chunks that are compared at a time", kind="int")
+    retries: int = _flag("retries", 2, "how often to compare differences again", kind="int")
+    workers: int = _flag("workers", 4, "chunks to compare at a time", kind="int")
     at_rest: bool = _flag("at-rest", False, "no drainer runs, and nobody writes upstream", kind="bool")
     archive: str = _flag("archive", "", "directory or URI of an archive of the same stream")
     report: str = _flag("report", "", "write the result as a page into this file", kind="path")
-    repair: str = _flag("repair", "", "write SQL that mends the downstream into this file", kind="path")
-    repair_now: bool = _flag("repair-now", False, "mend the downstream while its drainer runs", kind="bool")
+    repair: str = _flag("repair", "", "write SQL that corrects the downstream into this file", kind="path")
+    repair_now: bool = _flag(
+        "repair-now", False, "correct the downstream while its drainer runs", kind="bool"
+    )
 
     upstream: str = _flag("upstream", "auto", "auto, tidb (PD and TiKV) or standalone (etcd alone)")
     pump_config: str = _flag("pump-config", "", "a pump's file on this host", kind="path")
@@ -84,20 +86,20 @@ class CtlSettings:
     rate: int = _flag(
         "rate", -1, "rows a second; 0: no limit; -1: verify beside a drainer 50000, else 0", kind="int"
     )
-    replace: bool = _flag("replace", False, "remove what is there first, and begin anew", kind="bool")
-    give_up: bool = _flag("give-up", False, "tables that join a drainer are not to any more", kind="bool")
+    replace: bool = _flag("replace", False, "remove the rows that are there first", kind="bool")
+    give_up: bool = _flag("give-up", False, "end a load of tables that join a drainer", kind="bool")
     append: bool = _flag("append", False, "add to the rows that are there already", kind="bool")
-    dry_run: bool = _flag("dry-run", False, "say what would be done, and do nothing of it", kind="bool")
+    dry_run: bool = _flag("dry-run", False, "show what would be done, and change nothing", kind="bool")
     to: str = _flag("to", "database", "database, or archive: an image in -dir")
     directory: str = _flag("dir", "", "directory of the image that is written, new")
     image: str = _flag("image", "", "directory of an image to begin or compare with")
     mirror: str = _flag("mirror", "", "delta://PLACE or iceberg://PLACE: a mirror in place of the downstream")
     backup: str = _flag(
-        "backup", "", "up to when the backup is that the downstream has: a time, or its directory"
+        "backup", "", "moment of the backup that the downstream has: a time, or its directory"
     )
 
     beside_drainer: bool = _flag(
-        "beside-drainer", False, "go on where a drainer works that writes other tables", kind="bool"
+        "beside-drainer", False, "allow a drainer that writes other tables there", kind="bool"
     )
 
     @property

@@ -10,6 +10,7 @@ import pytest
 from binlogctl.cli import commands, parsers
 from binlogctl.cli.command_line import Call, Help, parse
 from binlogctl.cli.commands import TABLE_OF_COMMANDS
+from binlogctl.cli.help_texts import TEXTS
 from binlogctl.cli.settings import CtlSettings
 from tests.cases import case
 from tidb_binlog import version
@@ -127,3 +128,16 @@ def test_a_cmd_without_a_name_is_no_command() -> None:
     """`-cmd "$CMD"` of a script whose variable is empty."""
     with pytest.raises(FlagError, match="not supported"):
         parse(["-cmd", ""], {})
+
+
+def test_help_fits_a_narrow_terminal_and_commands_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for words, parser in parsers.tree().items():
+            for line in parser.format_help().splitlines():
+                assert len(line) <= columns or line.startswith("binlogctl "), (words, line)
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = parsers.tree()["tail"].format_help()
+    assert TEXTS["tail"].splitlines()[-1] in shown.splitlines()
+    prose = " ".join(TEXTS["tail"].splitlines()[:-1])
+    assert prose in " ".join(shown.split())
