@@ -214,7 +214,7 @@ class _MemoryWay:
         at = replace(position, ts=position.ts or await upstream.oracle.timestamp())
         rows = await asyncio.to_thread(self.state, at.ts)
         tracker = await read_schema(upstream.history, at.ts, 0)
-        return memory_snapshot.MemorySnapshot(rows, tracker, rules, at), tracker
+        return memory_snapshot.MemorySnapshot(rows, tracker, rules, at, upstream.cluster_id), tracker
 
     def asks(self) -> Ask:
         async def ask(address: str) -> int:

@@ -29,10 +29,12 @@ Rows = Mapping[str, Sequence[dict[str, Any]]]
 class MemorySnapshot:
     """A `Before`. `rows`: of all tables, at `position.ts`."""
 
-    def __init__(self, rows: Rows, tracker: SchemaTracker, rules: Rules, position: SnapshotPosition) -> None:
+    def __init__(
+        self, rows: Rows, tracker: SchemaTracker, rules: Rules, position: SnapshotPosition, cluster_id: int
+    ) -> None:
         sources = [source for source in contents_of(tracker, rules).tables if source.copies]
         self._sources = sorted(sources, key=lambda source: key_of(source.name))
-        self.begin = begun(self._sources, position, position.ts)
+        self.begin = begun(self._sources, position, position.ts, cluster_id)
         self.is_empty = not self._sources
         self._chunks = self._all_chunks(rows)
 

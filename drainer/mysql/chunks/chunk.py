@@ -10,8 +10,9 @@ Why    a condition names columns and never the table, so it fits the table downs
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 
 from drainer.mysql.literal.quoting import quote_name
 from tidb_binlog.errors import Corruption, DownstreamError
@@ -19,6 +20,8 @@ from tidb_binlog.late_dataclass import dataclass
 
 Place = tuple[bytes, ...]
 """Literals of the key's columns; () beyond all of them."""
+# Every form in which a server prints one of a cut key, and nothing that would be more SQL.
+_LITERAL: Final = re.compile(rb"-?[0-9.]+|x?'([^'\\]|''|\\.)*'", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,15 @@ class Chunk:
 
     @classmethod
     def of_stored(cls, text: str) -> Self:
+        """Raises `Corruption`, for more than literals too: the text becomes SQL, and may be of anybody."""
         try:
             number, key, low, high = json.loads(text)
-            return cls(int(number), tuple(key), tuple(map(_bytes, low)), tuple(map(_bytes, high)))
+            chunk = cls(int(number), tuple(key), tuple(map(_bytes, low)), tuple(map(_bytes, high)))
+            if not all(len(place) in (0, len(key)) for place in (low, high)):
+                raise ValueError
+            if not all(map(_LITERAL.fullmatch, chunk.low + chunk.high)):
+                raise ValueError
+            return chunk
         except (ValueError, TypeError, AttributeError):
             raise Corruption(
                 f"{text[:80]!r} is no chunk of a table", hint="begin anew, without the stored progress"

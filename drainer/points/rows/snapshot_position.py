@@ -31,7 +31,8 @@ _END: Final = "end"
 @dataclass(frozen=True, slots=True)
 class SnapshotPosition:
     """`rows` were given of the snapshot at `ts` (0: none is taken yet). The next ones follow `chunk` (as
-    `Chunk.stored` has it) of `table` (`key_of`), both "" at the beginning. `tables`: checksum of them all."""
+    `Chunk.stored` has it) of `table` (`key_of`), both "" at the beginning. `tables`: checksum of them
+    all, and of whose they are."""
 
     ts: Ts = 0
     rows: int = 0
@@ -73,13 +74,14 @@ def key_of(name: tuple[str, str]) -> str:
     return "\0".join(name)
 
 
-def begun(sources: Iterable[Source], position: SnapshotPosition, ts: Ts) -> SnapshotPosition:
-    """The position at `ts` in these tables, in their order. Raises `ConfigError` for one in others, or by
-    other rules."""
-    tables = zlib.crc32("\n".join(key_of(source.name) + source.digest for source in sources).encode())
+def begun(sources: Iterable[Source], position: SnapshotPosition, ts: Ts, cluster_id: int) -> SnapshotPosition:
+    """The position at `ts` in these tables, in their order. Raises `ConfigError` for one in others, by other
+    rules, or of another cluster."""
+    names = [key_of(source.name) + source.digest for source in sources]
+    tables = zlib.crc32("\n".join([str(cluster_id), *names]).encode())
     if position.table and position.tables != tables:
         raise ConfigError(
-            "the snapshot was begun with other tables or rules than are given now",
+            "the snapshot was begun with other tables or rules than are given now, or of another cluster",
             hint="give the same ones until it has ended, or begin anew with start=0",
         )
     return replace(position, ts=ts, tables=tables)

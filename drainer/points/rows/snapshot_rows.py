@@ -266,7 +266,7 @@ async def _opened(
             snapshot.cut()  # a server that hangs would keep the thread waiting
             definitions.cut()
             raise
-        begin = begun((table.source for table in tables), position, snapshot.ts)
+        begin = begun((table.source for table in tables), position, snapshot.ts, upstream.cluster_id)
         return SnapshotRows(snapshot, tables, begin, ends.pop_all(), directory, planned), tracker
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sqlite3
 from contextlib import closing
 
@@ -43,11 +44,23 @@ def test_a_chunk_is_kept_as_text() -> None:
         Chunk(0),
         Chunk(7, ("a", "b`"), (b"-1", b"'\xc3\xa9'"), (b"2", b"'\xff'")),
         Chunk(8, ("a",), (b"x'00ff'",)),
+        Chunk(9, ("a", "b"), (b"-1.50", b"'it\\'s '' \\\\ \n'"), ()),
     ):
         assert Chunk.of_stored(chunk.stored()) == chunk
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '["a", [], [], []]', '[1, ["a"], [1], []]', "null"])
+REFUSED = ["", "{}", "[1]", '["a", [], [], []]', '[1, ["a"], [1], []]', "null", '[1, ["a"], ["1", "2"], []]']
+# Text that others may have written becomes SQL.
+REFUSED += [
+    json.dumps([1, ["a"], [literal], []])
+    for literal in (
+        *("1 OR 1=1", "(SELECT 1)", "'a' OR ''=''", "'a\\' OR 1=1", "'a\\\\' OR 1=1 -- '"),
+        *("b", "", "1\n"),
+    )
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_chunk_is_refused(text: str) -> None:
     with pytest.raises(Corruption, match="no chunk of a table"):
         Chunk.of_stored(text)

@@ -82,6 +82,7 @@ class Bed:
     oracle: MemoryOracle = field(default_factory=MemoryOracle)
     nodes: Any = field(default_factory=MemoryNodes)
     options: dict[str, Any] = field(default_factory=dict)
+    cluster_id: int = CLUSTER
     _ids: Any = field(default_factory=lambda: itertools.count(100))
     _version: int = 0
 
@@ -100,7 +101,7 @@ class Bed:
     @property
     def upstream(self) -> Any:
         return SimpleNamespace(
-            cluster_id=CLUSTER,
+            cluster_id=self.cluster_id,
             oracle=self.oracle,
             history=self.history,
             garbage=None,

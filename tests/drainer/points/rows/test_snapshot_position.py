@@ -8,6 +8,7 @@ import random
 import pytest
 
 from drainer.mysql.chunks.chunk import Chunk
+from drainer.mysql.literal.quoting import quote_bytes, text_literal
 from drainer.points.rows.snapshot_position import SnapshotPosition
 from tests.cases import case
 from tidb_binlog.errors import ConfigError
@@ -16,8 +17,9 @@ from tidb_binlog.errors import ConfigError
 def test_it_is_read_as_it_was_written() -> None:
     chance = random.Random(31)
     for _ in range(200):
-        literal = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 40)))
-        chunk = Chunk(chance.randrange(1 << 20), ("a`:b", "é"), (literal, b"1"), (b"'x'", literal))
+        literal = text_literal(bytes(chance.randrange(256) for _ in range(chance.randrange(1, 40))))
+        quoted = b"'%b'" % quote_bytes(bytes(chance.randrange(256) for _ in range(40)))
+        chunk = Chunk(chance.randrange(1 << 20), ("a`:b", "é"), (literal, b"1"), (b"'x'", quoted))
         names = chance.randrange(1 << 32)
         position = SnapshotPosition(
             chance.randrange(1 << 62), chance.randrange(1 << 40), "s:h.o", chunk.stored(), names

@@ -25,7 +25,7 @@ from drainer.points.snapshot.publisher_database import PublisherSnapshot
 from drainer.points.snapshot.sessions import SnapshotLost
 from drainer.points.worker_pool import Ended
 from drainer.stream.rules.rule_set import read_rules
-from tests.drainer.points.load.load_bed import SCHEMA, Bed
+from tests.drainer.points.load.load_bed import CLUSTER, SCHEMA, Bed
 from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.ddl_job import ActionType, database_info
 from tidb_binlog.errors import ConfigError, Unavailable
@@ -170,6 +170,11 @@ async def test_what_cannot_go_on_is_said(bed: Bed, reopening: None, monkeypatch:
         with pytest.raises(ConfigError, match="begun with other tables or rules"):
             async with opened(bed, first.position):
                 pass
+    bed.options, bed.cluster_id = options, CLUSTER + 1
+    with pytest.raises(ConfigError, match="of another cluster"):
+        async with opened(bed, first.position):
+            pass
+    bed.cluster_id = CLUSTER
     monkeypatch.undo()
     with pytest.raises(SnapshotLost, match="does not show"):
         async with opened(bed, first.position):
