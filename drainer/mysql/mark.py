@@ -25,8 +25,12 @@ _LANES_MAX: Final = 1 << 16
 _SESSIONS: Final = 4093
 """So many ids are for sessions that are no lanes. Two of one id wait for each other, no more, since the mark
 comes before all rows; after a SELECT ... FOR UPDATE, as a repair has, the server may have to choose one."""
+# What stands in a comment that servers execute counts, so its opening is passed over alone. A word behind
+# WITH may be one of a query: a mark that none needs does no harm.
 _CHANGES_ROWS: Final = re.compile(
-    rb"(?>\s|/\*.*?\*/|(?:--\s|#)[^\n]*\n)*+(?:INSERT|REPLACE|UPDATE|DELETE|LOAD|CALL)\b",
+    rb"(?>\s|\*/|/\*(?:M?!\d*|T!(?:\[[^\]]*\])?)|/\*.*?\*/|(?:--\s|#)[^\n]*\n)*+"
+    rb"(?:(?:WITH|SET\s+STATEMENT|(?:EXPLAIN\s+)?ANALYZE|EXECUTE\s+IMMEDIATE)\b.*?\b)?"
+    rb"(?:INSERT|REPLACE|UPDATE|DELETE|LOAD|CALL)\b",
     re.IGNORECASE | re.DOTALL,
 )
 

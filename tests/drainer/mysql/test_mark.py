@@ -56,11 +56,19 @@ def test_the_texts_are_those_of_the_go_drainer() -> None:
     )
 
 
-def test_what_changes_rows_is_known_by_its_first_word() -> None:
-    for rows in ("INSERT INTO t", " replace into t", "/* why */ UPDATE t", "DELETE FROM t", "LOAD DATA"):
+def test_what_changes_rows_is_known_by_its_words() -> None:
+    for rows in (
+        *("INSERT INTO t", " replace into t", "/* why */ UPDATE t", "DELETE FROM t", "LOAD DATA"),
+        *("WITH c AS (SELECT 1) UPDATE t", "with recursive c (a) as (select 1)\ndelete from t", "CALL p()"),
+        *("/*!40101 INSERT INTO t */", "/*T![auto_id_cache] */ UPDATE t", "/*M!100100 DELETE */ FROM t"),
+        *("SET STATEMENT max_statement_time=1 FOR INSERT t", "EXPLAIN ANALYZE UPDATE t", "ANALYZE DELETE t"),
+        "EXECUTE IMMEDIATE 'UPDATE t SET v = 1'",
+    ):
         assert changes_rows(rows)
         assert changes_rows(f"-- as asked\n#\n{rows}".encode())
     for other in ("SELECT 1", "SET x=1", "ALTER TABLE t", "/* UPDATE */ SELECT", "UPDATED", "COMMIT", ""):
+        assert not changes_rows(other)
+    for other in ("WITH c AS (SELECT 1) SELECT", "ANALYZE TABLE t", "/*!40101 SET x=1 */", "EXPLAIN DELETE"):
         assert not changes_rows(other)
     assert not changes_rows("/**/" * 1000 + "DROP TABLE t"), "each comment is read once"
 
