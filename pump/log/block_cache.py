@@ -40,3 +40,8 @@ class BlockCache:
             self._blocks[(fid, base)] = block
             if len(self._blocks) > BLOCKS_MAX:
                 self._blocks.popitem(last=False)
+
+    def forget(self, fid: int, base: int) -> None:
+        """Who wants this block next reads it again."""
+        with self._lock:
+            self._blocks.pop((fid, base), None)

@@ -39,8 +39,9 @@ class BlockReader:
         try:
             return decode_value(self.block, offset - self.base, base=self.base)[0]
         except RecordError as error:
-            if not error.torn:
-                raise self._log.segment(fid).corruption(error) from None
+            if not error.torn:  # the block may be of before the disk was mended
+                self._log.blocks.forget(fid, self.base)
+                self.fid = -1
         return self._log.read(ValuePointer(fid, offset))
 
     def turn_to(self, fid: int, offset: int) -> None:

@@ -225,9 +225,9 @@ MUTANTS: Final = {
     ),
     "damage-is-read": Mutant(
         "pump.storage.readers",
-        "                raise self._log.segment(fid).corruption(error) from None\n        return",
+        "                self.fid = -1\n",
         "                at = offset - self.base + VALUE_HEADER_SIZE\n"
-        "                return self.block[at : at + self._log.segment(fid).head(offset)[0]]\n        return",
+        "                return self.block[at : at + self._log.segment(fid).head(offset)[0]]\n",
         "a Pump sends what its log has, whatever the checksum says",
     ),
     "damage-of-the-index-is-an-end": Mutant(
