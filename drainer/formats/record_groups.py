@@ -347,6 +347,16 @@ class PayloadRecords(RecordGroups):
         if end >= self._max_file_size:
             self._rotate_if_large()
 
+    def _rotate_if_large(self) -> None:
+        index, size = self._index, self._size
+        super()._rotate_if_large()
+        if self._index != index:
+            self.follows(size)
+
+    def follows(self, size: int) -> None:
+        """The file that is begun follows one of so many bytes."""
+        self._encoder.follows(size)
+
     def rules(self, text: str) -> None:
         """What follows goes by these rules."""
         self._encoder.rules(text)

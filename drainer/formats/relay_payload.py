@@ -25,6 +25,7 @@ All little-endian. Notes hold for the record and for those after it in the file:
 
     rules    the rules in force, as `rule_set.Rules.text` has them. What was defined before is forgotten
     tables   [number, whether changes are withheld, definition] of tables that are not defined yet
+    before   bytes of the file before, in the first record of a file that the same Drainer went on with
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ _HINT: Final = "the record is whole, so it was written like this: compare the ve
 
 
 class RecordHead(NamedTuple):
-    """A record without its body, which lies in [`body`, `size`). `rules` is None where none are noted."""
+    """A record without its body, which lies in [`body`, `size`). `rules` is None where none are noted,
+    `before` 0."""
 
     commit_ts: Ts
     is_ddl: bool
@@ -65,6 +67,7 @@ class RecordHead(NamedTuple):
     rules: str | None
     tables: tuple[tuple[int, TableVersion], ...]
     numbers: tuple[int, ...]
+    before: int = 0
 
 
 class FixedHead(NamedTuple):
@@ -99,9 +102,9 @@ def pack(kind: int, commit_ts: Ts, notes: bytes, rows: int, numbers: Collection[
     return head + notes + struct.pack(f"<{count}I", *numbers)
 
 
-def notes_of(rules: str | None, tables: Collection[tuple[int, TableVersion]]) -> bytes:
+def notes_of(rules: str | None, tables: Collection[tuple[int, TableVersion]], before: int = 0) -> bytes:
     """Notes; none if there is nothing to note."""
-    document: dict[str, Any] = {}
+    document: dict[str, Any] = {"before": before} if before else {}
     if rules is not None:
         document["rules"] = rules
     if tables:
@@ -125,9 +128,9 @@ def record_head(read: Read, size: int) -> RecordHead:
     kind, commit_ts, notes_size, rows, count = fixed
     if fixed.body > size:
         raise Corruption(f"record with commit_ts {commit_ts} of the relay log is too short", hint=_HINT)
-    rules, tables = _notes(read(HEAD.size, notes_size), commit_ts) if notes_size else (None, ())
+    rules, tables, before = _notes(read(HEAD.size, notes_size), commit_ts) if notes_size else (None, (), 0)
     numbers = struct.unpack(f"<{count}I", read(HEAD.size + notes_size, count * _NUMBER.size)) if count else ()
-    return RecordHead(commit_ts, kind == DDL, rows, fixed.body, size, rules, tables, numbers)
+    return RecordHead(commit_ts, kind == DDL, rows, fixed.body, size, rules, tables, numbers, before)
 
 
 def fixed_head(head: bytes) -> FixedHead:
@@ -149,7 +152,7 @@ def fixed_head(head: bytes) -> FixedHead:
     return fixed
 
 
-def _notes(data: bytes, commit_ts: Ts) -> tuple[str | None, tuple[tuple[int, TableVersion], ...]]:
+def _notes(data: bytes, commit_ts: Ts) -> tuple[str | None, tuple[tuple[int, TableVersion], ...], int]:
     try:
         document = json.loads(data)
         rules = document.get("rules")
@@ -157,7 +160,7 @@ def _notes(data: bytes, commit_ts: Ts) -> tuple[str | None, tuple[tuple[int, Tab
             (int(number), obinlog_read.version_of(definition, partial=bool(partial)))
             for number, partial, definition in document.get("tables", ())
         )
-        return None if rules is None else str(rules), tables
+        return None if rules is None else str(rules), tables, int(document.get("before", 0))
     except UNREADABLE as error:
         raise Corruption(
             f"notes of the record with commit_ts {commit_ts} of the relay log cannot be read: {error}",
@@ -171,6 +174,7 @@ class PayloadWriter:
     def __init__(self) -> None:
         self._rules = ""
         self._noted = False  # the rules, in this file
+        self._before = 0  # bytes of the file before, until they are noted
         self._numbers: dict[TableVersion, int] = {}
         self._fresh: list[tuple[int, TableVersion]] = []
 
@@ -183,6 +187,10 @@ class PayloadWriter:
         """What follows goes by these rules."""
         self._rules = text
         self.begin_file()
+
+    def follows(self, size: int) -> None:
+        """The file that was begun follows one of so many bytes."""
+        self._before = size
 
     def transaction(self, transaction: Transaction) -> bytes:
         """A record of a whole transaction."""
@@ -218,6 +226,6 @@ class PayloadWriter:
     def _notes(self) -> bytes:
         if self._noted and not self._fresh:
             return b""
-        rules, fresh = None if self._noted else self._rules, self._fresh
-        self._noted, self._fresh = True, []
-        return notes_of(rules, fresh)
+        rules, fresh, before = None if self._noted else self._rules, self._fresh, self._before
+        self._noted, self._fresh, self._before = True, [], 0
+        return notes_of(rules, fresh, before)

@@ -235,6 +235,8 @@ class RecordReaders:
         self._documents: dict[int, bytes] = {}  # definitions of obinlog records as they stand there
         self._definitions: dict[int, TableVersion] = {}  # the same, decoded
         self._obinlogs: dict[str, _ObinlogReader] = {}  # by time zone
+        self.before = 0
+        """Bytes that the file before has, as far as a record has said it."""
 
     def of(self, read: Read, size: int) -> tuple[int, RecordReader]:
         """The next record's commit_ts, and what reads it, as long as wanted. Raises `Corruption`,
@@ -246,6 +248,7 @@ class RecordReaders:
         if head.rules is not None:
             self._payload = PayloadReader(head.rules, self._intern)
         self._payload.define(head.tables)
+        self.before = self.before or head.before
         return head.commit_ts, self._payload
 
     def lose(self) -> None:

@@ -105,6 +105,9 @@ class RelayFiles:
         self._records: PayloadRecords | RelayRecords = records(
             newest.index, newest.size, last_ts, max_file_size, sizes.observe
         )
+        before = directory.files.get(newest.index - 1)
+        if isinstance(self._records, PayloadRecords) and before is not None and not newest.size:
+            self._records.follows(before.size)
 
     def _surveyed(self) -> tuple[dict[int, int], bool]:
         """The largest commit_ts of each file, 0 of one without a record; the format of the newest file."""

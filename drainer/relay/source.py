@@ -101,9 +101,18 @@ class RelaySource:
                     raise type(error)(
                         f"{file.path}: offset {place.record}: {error.message}", hint=error.hint
                     ) from None
+                self._check_before(index, readers.before)
                 self.own = self.own and reader.own
                 self._index[commit_ts] = _Found(file, place, reader)
                 self.last_ts = max(self.last_ts, commit_ts)
+
+    def _check_before(self, index: int, size: int) -> None:
+        """The file before has so many bytes, if any are known: it may be cut between two records."""
+        file = self._directory.files.get(index - 1)
+        if size and file is not None and file.size != size:
+            metrics.RELAY_CORRUPTION.inc()
+            error = RecordError(file.size, f"the file ends here, and {size} bytes were written", False)
+            raise binlog_file.damage(file.path, error)
 
     def take(self, after_ts: Ts, to_ts: Ts, stop_ts: Ts = 0) -> None:
         """Leave out what lies at or below `after_ts`, or above `stop_ts` if that is given. The stream

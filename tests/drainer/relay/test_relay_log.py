@@ -41,8 +41,8 @@ from tests.drainer.support.payloads import log_large
 from tests.waiting import PATIENCE_S, until
 from tidb_binlog import filesystem
 from tidb_binlog.clock import ManualClock, SystemClock
-from tidb_binlog.errors import BinlogError, ConfigError, DirectoryLocked, ForeignDirectory
-from tidb_binlog.record import encode_file
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption, DirectoryLocked, ForeignDirectory
+from tidb_binlog.record import FILE_OVERHEAD, encode_file
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
@@ -80,6 +80,37 @@ async def test_rules_that_are_gone_are_told_before_the_first_row_goes_out(tmp_pa
     with pytest.raises(ConfigError, match="a_module_that_is_gone"):
         source.take(0, 2)
     directory.close()
+
+
+async def test_a_file_that_is_cut_between_two_records_is_damaged(tmp_path: Path) -> None:
+    """The one after it knows its size, also where another process went on with it."""
+    for first, end in ((1, 41), (41, 78)):
+        log = opened(tmp_path)
+        for ts in range(first, end):
+            log.append(transaction(ts))
+        await log.close()
+    files = sorted(tmp_path.glob("binlog-*"))
+    assert len(files) > 4
+    assert files[-1].stat().st_size, "it has a record that says how large the one before is"
+
+    def surveyed() -> int:
+        directory = BinlogDirectory(str(tmp_path), ManualClock())
+        source = RelaySource(directory, RelayTables(Target("nowhere", 0, "", "")), ManualClock())
+        try:
+            source.survey()
+        finally:
+            directory.close()
+        return source.records
+
+    assert surveyed() == 77
+    for file in files[:-1]:
+        whole = file.read_bytes()
+        for end in (0, FILE_OVERHEAD + int.from_bytes(whole[4:12], "little")):
+            file.write_bytes(whole[:end])
+            with pytest.raises(Corruption, match=f"{file.name}: offset {end}: the file ends here, and "):
+                surveyed()
+        file.write_bytes(whole)
+    assert surveyed() == 77
 
 
 async def test_syncs_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
