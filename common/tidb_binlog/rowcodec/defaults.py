@@ -33,9 +33,18 @@ def absent_datum(column: Column) -> bytes | None:
         assert text is not None
         if field_type.kind in DATE_AND_TIME_KINDS and text.upper().startswith(_NOT_CONSTANT):
             return None
-        return put_value(field_type, text)
+        return put_value(field_type, year_of(text) if field_type.kind is ColumnKind.YEAR else text)
     except (ValueError, TypeError, ArithmeticError):
         return None
+
+
+def year_of(text: str) -> str:
+    """The YEAR that TiDB makes of a default's text: 2000 of "0", which it notes for a column that was added
+    NOT NULL; 0 of "0000". Raises `ValueError`."""
+    year = int(text)
+    if year < 100 and (year or len(text) != 4):
+        year += 2000 if year < 70 else 1900
+    return str(year)
 
 
 _ZERO_TIME: Final = b"\x09\x00"

@@ -16,6 +16,7 @@ from typing import Any, Final
 from tidb_binlog import table_info as ti
 from tidb_binlog.errors import Corruption
 from tidb_binlog.late_dataclass import dataclass, field
+from tidb_binlog.rowcodec.defaults import year_of
 
 PRIMARY: Final = "PRIMARY"
 
@@ -240,12 +241,15 @@ def _default(document: dict[str, Any], key: str, *, expression: bool) -> Default
 def _column(document: dict[str, Any]) -> Column:
     kind = ti.FieldType.from_json(document["type"])
     default = _default(document, "default", expression=bool(document.get("default_is_expr")))
+    origin = _default(document, "origin_default", expression=False)
+    if origin is not None and kind.tp == ti.YEAR and origin.text.isdecimal():
+        origin = Default(year_of(origin.text))
     return Column(
         id=int(document["id"]),
         name=str(document["name"]["O"]),
         type=kind,
         default=None if kind.flag & ti.FLAG_NO_DEFAULT else default,
-        origin=_default(document, "origin_default", expression=False),
+        origin=origin,
         generated=str(document.get("generated_expr_string") or ""),
         stored=bool(document.get("generated_stored")),
         comment=str(document.get("comment") or ""),

@@ -290,6 +290,10 @@ def test_a_whole_transaction() -> None:
     assert [plan.decode_update(row)[1] for row in mutation.updated_rows] == [(1, "c"), (2, "d")]
 
 
+YEARS = {"0": 2000, "0000": 0, "00": 2000, "5": 2005, "0069": 2069, "70": 1970, "1970": 1970}
+"""As TiDB reads the text of a default."""
+
+
 def test_columns_absent_from_a_row() -> None:
     info = table(
         ("id", key("int")),
@@ -307,11 +311,13 @@ def test_columns_absent_from_a_row() -> None:
         column(13, "stamp", kind("timestamp", decimal=3), origin_default="2020-01-02 03:04:05.678"),
         ("real", kind("double", not_null=True)),
         column(15, "set", kind("set", elems=("p", "q", "r")), origin_default="p,r"),
+        *(column(16 + n, f"year{n}", kind("year"), origin_default=text) for n, text in enumerate(YEARS)),
+        ("year", kind("year", not_null=True)),
     )
     plan = compile_table(info)
     wanted = (
         1, None, 5, 0, "", b"\0\0\0", "00:00:00.0", "0000-00-00 00:00:00", "x", "null", 65, "1.50",
-        "2020-01-02 03:04:05.678", 0.0, "p,r",
+        "2020-01-02 03:04:05.678", 0.0, "p,r", *YEARS.values(), 0,
     )  # fmt: skip
     assert plan.decode_insert(bits("0802 00")) == wanted
     assert plan.decode_delete(bits("0802 0802")) == wanted

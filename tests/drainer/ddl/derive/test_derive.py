@@ -107,6 +107,21 @@ def test_only_what_the_ddl_changed_is_touched() -> None:
     assert statements(derive(change)) == ["ALTER TABLE `d`.`t` ADD COLUMN `c3` int NULL AFTER `c1`"]
 
 
+@pytest.mark.parametrize(
+    ("origin", "texts"),
+    [
+        ("0000", ["ADD COLUMN `c2` year NOT NULL"]),
+        ("0", ["ADD COLUMN `c2` year NOT NULL DEFAULT '2000'", "CHANGE COLUMN `c2` `c2` year NOT NULL"]),
+    ],
+)
+def test_a_year_that_older_rows_have_is_the_one_that_tidb_reads(origin: str, texts: list[str]) -> None:
+    """TiDB notes 0 for what is added NOT NULL without a default, and reads it as 2000."""
+    after = simple(1, 2)
+    after.document["cols"][1] |= {"type": kind(ti.YEAR, 4, Flag=1), "origin_default": origin}
+    change = Change(5, before=(simple(1),), after=(after,), present={HERE: present(1)}, server=MARIADB)
+    assert statements(derive(change)) == [f"ALTER TABLE `d`.`t` {text}" for text in texts]
+
+
 def test_a_converted_column_is_the_same_column_under_a_new_id() -> None:
     after = simple(1, 7)
     after.document["cols"][1]["name"] = name("fresh")
