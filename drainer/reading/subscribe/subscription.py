@@ -30,7 +30,7 @@ from drainer.changes.model import Ddl, R, Row, Transaction
 from drainer.changes.row_reader import RowReader
 from drainer.changes.row_types import RowTypeError, RowTypeOf, RowTypes
 from drainer.points.rows.snapshot_position import SnapshotPosition
-from drainer.reading.errors import StreamEnded
+from drainer.reading.errors import BinlogsLost, StreamEnded
 from drainer.reading.large_rows import LargeRows
 from drainer.reading.subscribe import stream_start, table_choice, ways
 from drainer.reading.subscribe.live_stream import Before, Item, Large, LiveStream, Presence, went_back
@@ -64,7 +64,7 @@ class EncodedStream:
     """A stream of encoded items over real connections: what `Subscription` and `binlogctl tail` stand on.
 
     `endpoint`: of PD, or of the etcd of a cluster without TiDB. `where`: a condition for the rows of every
-    table. See `subscribe` for the rest.
+    table; `typed`: names of tables that have a `row_type`. See `subscribe` for the rest.
     """
 
     endpoint: str
@@ -80,6 +80,7 @@ class EncodedStream:
     spill_dir: str | None = None
     where: InitVar[Where | None] = None
     snapshot: Mapping[str, Any] | None = field(default=None, repr=False)  # has a password
+    typed: Iterable[str] = ()
 
     def __post_init__(self, rules: Mapping[str, Any] | None, where: Where | None) -> None:
         self._patterns = table_choice.read_patterns(self.tables)
@@ -137,7 +138,15 @@ class EncodedStream:
             if before.is_empty:  # nobody reads at T: the upstream's garbage is held no longer
                 await before.close()
                 before = None
-        after_ts = await self._held(registry, begin, now_ts)
+        try:
+            after_ts = await self._held(registry, begin, now_ts)
+        except BinlogsLost as error:
+            if 0 < error.lowest <= stored_ts:  # it kept the last change, and the stream went on without one
+                error.hint = (
+                    f"{self.name} was done up to {stored_ts}: without a start it goes on there, and has"
+                    " missed nothing unless its data is of before"
+                )
+            raise
         stop_ts = stream_start.position_of(self.stop, now_ts, what="stop") if self.stop is not None else None
         if stop_ts is not None and stop_ts < after_ts and not stored_ts:
             raise ConfigError(
@@ -220,8 +229,10 @@ class EncodedStream:
         )
 
     def _check_tables(self, tracker: SchemaTracker, position: int) -> None:
-        names = (name for name in tracker.names() if not is_system_schema(name[0]))
-        table_choice.check_exist(self._patterns, [*names, *tracker.names_to_come()], position)
+        own_names = [name for name in tracker.names() if not is_system_schema(name[0])]
+        names = [*own_names, *tracker.names_to_come()]
+        table_choice.check_exist(self._patterns, names, position)
+        table_choice.check_typed(self.typed, {self._rules.router.route(*name) for name in names}, position)
 
     # -- items -----------------------------------------------------------------------------------------
 
@@ -401,9 +412,10 @@ def subscribe(
 
     `endpoint`: host:port of PD, or of the etcd of a cluster without TiDB; several separated by commas.
     `tables`: patterns like `"shop.*"`, `"!shop.tmp_*"`; none: all. One that fits no table is an error, unless
-    `missing_ok`. `start`: where the stream begins, for a reader with a name its first one: later it goes on
-    where it was done, unless `start` is a commit timestamp, a position that the program has kept; see
-    `stream_start`. `stop`: a timestamp or time after which the stream ends, not before its start.
+    `missing_ok`, and so is a name in `row_type`. `start`: where the stream begins, for a reader with a name
+    its first one: later it goes on where it was done, unless `start` is a commit timestamp, a position that
+    the program has kept; see `stream_start`. `stop`: a timestamp or time after which the stream ends, not
+    before its start.
     `name`: a reader with a name has a position in the registry; pumps keep for it what it has not done.
     `rules`: keys of the Drainer's [syncer]. `upstream`: "auto", "tidb" or "standalone". `address`: where a
     named reader listens for pumps that join. `spill_dir`: large transactions wait in a directory below it.
@@ -429,6 +441,7 @@ def subscribe(
             address,
             spill_dir,
             snapshot=snapshot,
+            typed=row_type if isinstance(row_type, Mapping) else (),
         ),
         row_type,
     )

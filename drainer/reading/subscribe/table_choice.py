@@ -156,13 +156,24 @@ def check_exist(patterns: Sequence[TablePattern], names: Iterable[tuple[str, str
     """Raises `NoSuchTable` for a pattern that fits none of the tables that there are."""
     existing = list(names)
     for pattern in patterns:
-        if pattern.takes_out or any(pattern.fits(*name) for name in existing):
-            continue
-        shown = sorted(f"{schema}.{table}" for schema, table in existing)
-        close = difflib.get_close_matches(pattern.text, shown, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise NoSuchTable(
-            f"{pattern.text} fits no table of the upstream, which has {len(shown)}",
-            position=position,
-            hint=f"{hint}missing_ok=True reads tables that are made later",
-        )
+        if not pattern.takes_out and not any(pattern.fits(*name) for name in existing):
+            raise _missing(pattern.text, "fits no table", existing, position)
+
+
+def check_typed(typed: Iterable[str], names: Iterable[tuple[str, str]], position: int) -> None:
+    """The same for the names of a `row_type`, which are no patterns."""
+    existing = list(names)
+    shown = {".".join(name).lower() for name in existing}
+    for name in typed:
+        if name.lower() not in shown:
+            raise _missing(name, "in row_type is no table", existing, position)
+
+
+def _missing(text: str, what: str, existing: Sequence[tuple[str, str]], position: int) -> NoSuchTable:
+    close = difflib.get_close_matches(text, sorted(map(".".join, existing)), n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return NoSuchTable(
+        f"{text} {what} of the upstream, which has {len(existing)}",
+        position=position,
+        hint=f"{hint}missing_ok=True reads tables that are made later",
+    )

@@ -182,6 +182,30 @@ def test_what_is_purged_cannot_be_read(cluster: BinlogCluster) -> None:
         assert numbers(stream) == [2]
 
 
+def test_a_reader_that_kept_its_last_change_is_told_where_it_was_done(cluster: BinlogCluster) -> None:
+    """Others were written since, of tables that it does not read, and are purged."""
+    with cluster.publisher_sync() as publisher:
+        publisher.create_table("shop.others", COLUMNS, primary_key=["id"])
+        kept = insert(publisher, 1)
+        with publisher.transaction() as txn:
+            txn.insert("shop.others", {"id": 2, "item": "pen"})
+    reader = {"tables": ["shop.orders"], "name": "index"}
+    with cluster.subscribe_sync(**reader, start="oldest", stop="now") as stream:
+        for change in stream:
+            stream.done(change)
+    assert change.commit_ts == kept
+    cluster.purge(txn.commit_ts)
+    with (
+        pytest.raises(
+            drainer.BinlogsLost, match=r"index was done up to \d+: without a start it goes on there"
+        ),
+        cluster.subscribe_sync(**reader, start=kept),
+    ):
+        pass
+    with cluster.subscribe_sync(**reader) as stream:
+        assert stream.position >= txn.commit_ts
+
+
 def test_two_clusters_share_nothing_and_an_endpoint_ends_with_its_cluster(cluster: BinlogCluster) -> None:
     with BinlogCluster() as other:
         assert other.endpoint != cluster.endpoint

@@ -199,6 +199,19 @@ def test_what_does_not_fit_is_said_and_ends_the_stream_before_it(cluster: Binlog
             assert stream.position < first.commit_ts
 
 
+def test_a_misspelt_table_is_said_at_the_start(cluster: BinlogCluster) -> None:
+    given = {"tables": ["shop.*"], "start": "oldest", "stop": "now", "row_type": {"shop.itmes": OfText}}
+    with (
+        pytest.raises(drainer.NoSuchTable, match=r"shop\.itmes in row_type .*did you mean shop\.items\?"),
+        cluster.subscribe_sync(**given),
+    ):
+        pass
+    with cluster.subscribe_sync(**given, missing_ok=True) as stream:
+        assert list(stream)
+    with cluster.subscribe_sync(**given | {"row_type": {"SHOP.Items": OfText}}) as stream:
+        assert next(stream)
+
+
 async def test_nothing_that_follows_is_given(cluster: BinlogCluster) -> None:
     async with cluster.subscribe(
         tables=["shop.*"], start="oldest", row_type={"shop.items": OfText}
