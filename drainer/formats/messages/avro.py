@@ -336,9 +336,8 @@ class _AvroTable:
         self._names = dict(zip(self.places, names, strict=True))
         registry, topic = options.registry, options.topic(self.schema, self.table)
         assert registry is not None
-        extension = _EXTENSION if options.tidb_extension else ()
         key_schema = self._record(columns, options.cluster, self.key, ())
-        value_schema = self._record(columns, options.cluster, self.places, extension)
+        value_schema = self._record(columns, options.cluster, self.places, _EXTENSION)
         self.key_head = self._head(registry.register(f"{topic}-key", key_schema))
         self.value_head = self._head(registry.register(f"{topic}-value", value_schema))
         self.fold = self._fold(version, key_schema)
@@ -458,10 +457,9 @@ class Avro:
                     )
                 seq += 1
 
-    def _tails(self, commit_ts: Ts, *, is_snapshot: bool) -> dict[int, bytes]:
+    @staticmethod
+    def _tails(commit_ts: Ts, *, is_snapshot: bool) -> dict[int, bytes]:
         """The fields after those of the row, by kind."""
-        if not self._options.tidb_extension:
-            return dict.fromkeys(_OPS, b"")
         times = put_svarint(commit_ts) + put_svarint(tso.physical_ms(commit_ts))
         if is_snapshot:
             return {INSERT: avro_string("r") + times}

@@ -308,7 +308,6 @@ class CanalJson:
     def _single(self, transaction: Transaction) -> Iterator[Message]:
         commit_ts = transaction.commit_ts
         when, tail = self._when(commit_ts), self._tail(transaction)
-        end = "}}" if tail != "}" else ""
         for events in transaction.tables:
             table = self._tables.get(events.table) or self._table(events.table)
             make, heads, middle = table.make, table.heads, table.middle
@@ -320,10 +319,7 @@ class CanalJson:
                 for kind, (types, data, old, key) in halves:
                     if old != NULL:
                         old = f"[{old}]"
-                    value = (
-                        f'{heads[kind]}{when}{types}{middle}{data}],"old":{old}{tail}'
-                        f"{seq if end else ''}{end}"
-                    )
+                    value = f'{heads[kind]}{when}{types}{middle}{data}],"old":{old}{tail}{seq}}}}}'
                     row_key = key.encode() if keyed else None
                     yield Message(
                         schema,
@@ -367,11 +363,9 @@ class CanalJson:
         commit_ts = transaction.commit_ts
         data = ",".join(parts[1] for parts in run)
         old = f"[{','.join(parts[2] for parts in run)}]" if kind == UPDATE else NULL
-        tail = self._tail(transaction)
-        end = f"{seq}}}}}" if tail != "}" else ""
         value = (
             f"{table.heads[kind]}{self._when(commit_ts)}{run[0][0]}{table.middle}{data}],"
-            f'"old":{old}{tail}{end}'
+            f'"old":{old}{self._tail(transaction)}{seq}}}}}'
         )
         key = run[0][3].encode() if table.keyed and len(run) == 1 else None
         spread = key and table.rows.fold(key)
@@ -381,20 +375,17 @@ class CanalJson:
         """`type` is Canal's event type, QUERY for what it has none for."""
         schema, table = (ddl.targets or ddl.tables or ((ddl.schema, ""),))[-1]
         fields = self._fields(schema, table, ddl.commit_ts, _ddl_type(ddl.action), text)
-        if self._options.tidb_extension:
-            fields["_tidb"] = {"commitTs": ddl.commit_ts, "ddl": told_effect(self._reader.ddl(ddl))}
+        fields["_tidb"] = {"commitTs": ddl.commit_ts, "ddl": told_effect(self._reader.ddl(ddl))}
         return Message(schema, table, None, _dumped(fields), ddl.commit_ts, 0, "ddl")
 
-    def watermark(self, ts: Ts) -> Message | None:
-        """Only with `tidb_extension`: plain Canal has no such message."""
-        if not self._options.tidb_extension:
-            return None
+    def watermark(self, ts: Ts) -> Message:
+        """Plain Canal has no such message."""
         fields = self._fields("", "", ts, "TIDB_WATERMARK", "")
         value = _dumped({**fields, "_tidb": {"watermarkTs": ts}})
         return Message("", "", None, value, ts, 0, "watermark")
 
     def handle_key(self, transaction: Transaction, message: Message, location: str = "") -> Message | None:
-        """`_tidb` has `onlyHandleKey` or `claimCheckLocation`, and is there whatever the options say."""
+        """`_tidb` has `onlyHandleKey` or `claimCheckLocation`."""
         for events in transaction.tables:
             if events.table.downstream != (message.schema, message.table):
                 continue
@@ -433,9 +424,7 @@ class CanalJson:
         return f'{ms},"ts":{ms},"sql":"","sqlType":{{'
 
     def _tail(self, transaction: Transaction) -> str:
-        """What stands between `old` and the row's number, or the end."""
-        if not self._options.tidb_extension:
-            return "}"
+        """What stands between `old` and the row's number."""
         mark = '"snapshot":true,' if transaction.snapshot else ""
         return f',"_tidb":{{"commitTs":{transaction.commit_ts},{mark}"seq":'
 

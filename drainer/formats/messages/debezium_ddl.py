@@ -136,17 +136,16 @@ _EFFECT: Final = struct(
 _EXTENSION: Final = struct("tidb.Extension", [*several("commitTs int64"), _EFFECT], field="_tidb")
 
 
-def _schema_change_schema(*more: Schema) -> Schema:
-    return struct(
-        "io.debezium.connector.mysql.SchemaChangeValue",
-        [
-            SOURCE,
-            *several("ts_ms int64, databaseName string?, schemaName string?, ddl string?"),
-            array("tableChanges", _CHANGE),
-            *more,
-        ],
-        version=1,
-    )
+_SCHEMA_CHANGE: Final = struct(
+    "io.debezium.connector.mysql.SchemaChangeValue",
+    [
+        SOURCE,
+        *several("ts_ms int64, databaseName string?, schemaName string?, ddl string?"),
+        array("tableChanges", _CHANGE),
+        _EXTENSION,
+    ],
+    version=1,
+)
 
 
 Name = tuple[str, str]
@@ -159,7 +158,7 @@ def schema_change(
     source: Schema,
     ms: int,
     *,
-    effect: Schema | None,
+    effect: Schema,
     with_schema: bool,
 ) -> tuple[Schema, Schema]:
     """Key and value. `database` is the one that is named, `text` the statement as it is written. `effect` is
@@ -172,13 +171,11 @@ def schema_change(
         "schemaName": None,
         "ddl": text,
         "tableChanges": list(_changes(ddl)),
+        "_tidb": {"commitTs": ddl.commit_ts, "ddl": effect},
     }
-    if effect is not None:
-        value["_tidb"] = {"commitTs": ddl.commit_ts, "ddl": effect}
     if not with_schema:
         return key, value
-    schema = _schema_change_schema(*([] if effect is None else [_EXTENSION]))
-    return {"schema": SCHEMA_CHANGE_KEY, "payload": key}, {"schema": schema, "payload": value}
+    return {"schema": SCHEMA_CHANGE_KEY, "payload": key}, {"schema": _SCHEMA_CHANGE, "payload": value}
 
 
 def _changes(ddl: Ddl) -> Iterator[Schema]:

@@ -390,17 +390,15 @@ class DebeziumJson:
         schema, table = (ddl.targets or ddl.tables or ((ddl.schema, ""),))[-1]
         source = json.loads(self._source_of(ddl.commit_ts, schema, table))
         ms = tso.physical_ms(ddl.commit_ts)
-        effect = told_effect(self._reader.ddl(ddl)) if self._options.tidb_extension else None
+        effect = told_effect(self._reader.ddl(ddl))
         key, value = schema_change(
             ddl, text, schema, source, ms, effect=effect, with_schema=self._options.with_schema
         )
         key_bytes, value_bytes = (dumped(each).encode("utf-8", "surrogateescape") for each in (key, value))
         return Message(schema, table, key_bytes, value_bytes, ddl.commit_ts, 0, "ddl")
 
-    def watermark(self, ts: Ts) -> Message | None:
-        """Only with `tidb_extension`: Debezium has no such message."""
-        if not self._options.tidb_extension:
-            return None
+    def watermark(self, ts: Ts) -> Message:
+        """Debezium has no such message."""
         payload: Any = {
             "source": json.loads(self._source_of(ts, "", "")),
             "op": "m",

@@ -64,8 +64,6 @@ def topic_of_table(schema: str, table: str) -> str:
 class FormatOptions:
     """What of a format can be chosen. Each format uses those that it has.
 
-    `tidb_extension`: canal-json has `_tidb` and watermarks, Debezium watermarks and `_tidb` of
-    a DDL, avro its `_tidb_*` fields.
     Of canal-json: `whole_transactions`, a message has all rows of one kind that follow each other in a table
     of a transaction; `only_changed`, `old` has the changed columns alone; `full_types`, `mysqlType` with
     lengths and elements; `names`, ENUM and SET by their texts instead of their numbers. Of debezium-json:
@@ -75,7 +73,6 @@ class FormatOptions:
     `registry` and `topic` (the topic of a table) are avro's.
     """
 
-    tidb_extension: bool = True
     whole_transactions: bool = False
     only_changed: bool = False
     full_types: bool = False

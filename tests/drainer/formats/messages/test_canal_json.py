@@ -217,13 +217,6 @@ def fields(message: Message | None) -> Any:
     return json.loads(message.value)
 
 
-def test_without_the_extension_messages_are_canal_s() -> None:
-    made = open_format("canal-json", FormatOptions(tidb_extension=False))
-    (message,) = made.rows(transaction(VERSION, (INSERT, ROW)))
-    assert list(fields(message)) == FIELDS
-    assert made.watermark(COMMIT_TS) is None
-
-
 def test_only_changed_columns_in_old() -> None:
     made = open_format("canal-json", FormatOptions(only_changed=True))
     item = transaction(VERSION, (UPDATE, (ROW, [*ROW[:4], "2.00", *ROW[5:]])), (UPDATE, (ROW, ROW)))
@@ -280,7 +273,7 @@ def test_names_are_those_downstream_and_left_out_columns_are_gone() -> None:
 
 
 def test_a_small_form_has_the_key_alone() -> None:
-    made = open_format("canal-json", FormatOptions(tidb_extension=False))
+    made = open_format("canal-json")
     item = transaction(
         VERSION, (INSERT, ROW), (UPDATE, (ROW, ROW)), (DELETE, ROW), (UPDATE, (ROW, NULLS)), first=3
     )
@@ -385,7 +378,6 @@ def test_ddl_has_canal_s_event_types(action: int, wanted: str) -> None:
     assert (found["isDdl"], found["type"], found["sql"]) == (True, wanted, "RENAME TABLE `日本` TO b")
     assert (found["database"], found["table"], found["data"]) == ("shop", "b", None)
     assert found["_tidb"]["commitTs"] == COMMIT_TS
-    assert "_tidb" not in fields(open_format("canal-json", FormatOptions(tidb_extension=False)).ddl(ddl, ""))
     routed = open_format("canal-json").ddl(replace(ddl, targets=(("m", "x"), ("m", "y"))), "...")
     assert (fields(routed)["database"], fields(routed)["table"]) == ("m", "y")
 

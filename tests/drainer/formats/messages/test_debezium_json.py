@@ -301,8 +301,6 @@ def test_watermarks_as_ticdc_documents_them() -> None:
     assert message is not None
     assert message.key is not None
     assert json.loads(message.key)["schema"]["name"] == "here.watermark.Key"
-    plain = open_format("debezium-json", FormatOptions(tidb_extension=False))
-    assert plain.watermark(COMMIT_TS) is None
 
 
 def changed(ddl: Ddl, options: FormatOptions = WITH_SCHEMA) -> Any:

@@ -13,12 +13,11 @@ import pytest
 
 from drainer.changes import model
 from drainer.changes.row_reader import RowReader
-from drainer.formats.messages.message import FormatOptions, open_format
+from drainer.formats.messages.message import open_format
 from drainer.txn import Ddl
 from tests.drainer.changes.mirror import World
-from tests.drainer.formats.messages.changes import COMMIT_TS, items
+from tests.drainer.formats.messages.changes import items
 from tests.drainer.support import recorded
-from tidb_binlog.ddl_job import ActionType
 
 FORMATS = pytest.mark.parametrize("name", ["canal-json", "debezium-json"])
 
@@ -86,14 +85,6 @@ def test_what_a_recorded_ddl_does_to_rows_is_told(name: str, scenario: str) -> N
                 assert [each["id"] for each in found[part]] == [
                     table.id for table in getattr(wanted.effect, part)
                 ]
-
-
-@FORMATS
-def test_it_is_part_of_the_extension(name: str) -> None:
-    ddl = Ddl(COMMIT_TS, 1, ActionType.DROP_TABLE, "shop", "...", (("shop", "a"),), 8)
-    message = open_format(name, FormatOptions(tidb_extension=False)).ddl(ddl, "")
-    assert message is not None
-    assert b"_tidb" not in (message.value or b"")
 
 
 class Rebuilt:
