@@ -16,6 +16,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from tidb_binlog import version
@@ -27,6 +28,9 @@ from tidb_binlog.observe import log
 
 C = TypeVar("C")
 _BUILT_IN: Final = ("config", "V", "version", "h", "help")
+_KEY: Final = re.compile(r"\w+(?:[.-]\w+)+")
+PROBLEMS_MAX: Final = 100
+"""So many are told of a file; to find the line and the neighbours of an unknown key takes a while."""
 
 
 def _similar(name: str, candidates: Sequence[str], *, prefix: str = "") -> str:
@@ -168,9 +172,32 @@ class _Loader:
             values["go_defaults"] = gos
         return self._cls(**values)
 
+    @contextmanager
+    def located(self, given: Mapping[str, _Given]) -> Iterator[None]:
+        """A `ConfigError` that names what was given says where, too; so does one whose hint alone does."""
+        try:
+            yield
+        except ConfigError as error:
+            for text in (error.message, error.hint):
+                keys = [key for word in _KEY.findall(text) for key in self._called(word, given)]
+                if keys:
+                    sources = dict.fromkeys(given[self._by_key[key]].source for key in keys)
+                    error.message += f" [{', '.join(sources)}]"
+                    break
+            raise
+
+    def _called(self, word: str, given: Mapping[str, _Given]) -> list[str]:
+        """The key that was given and is called so, with its section or without; none if it is not sure."""
+        keys = [key for key, name in self._by_key.items() if name in given]
+        whole = [key for key in keys if key == word]
+        alike = [key for key in keys if key.endswith(f".{word}")]
+        return whole or (alike if len(alike) == 1 else [])
+
     def _take(self, document: dict[str, Any], prefix: str, path: str, text: str) -> dict[str, _Given]:
         given: dict[str, _Given] = {}
         for key, value in document.items():
+            if self._problems is not None and len(self._problems) >= PROBLEMS_MAX:
+                break
             dotted = f"{prefix}{key}"
             matched = self._known_key(dotted)
             if matched is not None:
@@ -260,9 +287,8 @@ def load(
     given |= loader.from_environ(environ)
     given |= flags
     config: C = loader.config(given)
-    validate: Callable[[], None] | None = getattr(config, "validate", None)
-    if validate is not None:
-        validate()
+    with loader.located(given):
+        getattr(config, "validate", lambda: None)()
     return config
 
 
@@ -291,11 +317,14 @@ def examine(
     loader = _Loader(cls, program, env_prefix, problems)
     given = loader.from_file(path)
     given |= loader.from_environ(environ)
+    if len(problems) >= PROBLEMS_MAX:
+        problems.append(ConfigError("what follows in the file was not looked at", hint="correct these first"))
     if not problems:
         try:
             config = loader.config(given)
-            getattr(config, "validate", lambda: None)()
-            check(config)
+            with loader.located(given):
+                getattr(config, "validate", lambda: None)()
+                check(config)
         except ConfigError as error:
             problems.append(error)
     settings, unset = [], defaults(cls)

@@ -232,6 +232,30 @@ def test_validate_has_the_last_word() -> None:
         load("-c", "0")
 
 
+def test_what_is_wrong_between_values_names_the_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "[syncer]\nworker-count = 0")
+    with pytest.raises(ConfigError, match="worker-count is 0") as caught:
+        load("-config", path)
+    assert caught.value.message == f"worker-count is 0 [{path}:2]"
+    with pytest.raises(ConfigError) as caught:
+        load("-config", path, "-c", "-1")
+    assert caught.value.message == "worker-count is -1 [-c]", "what is in force"
+
+    def check(_: Example) -> None:
+        raise ConfigError("it is odd", hint="storage.ratio and gc are too much")
+
+    path = write(tmp_path, "gc = 1\n[storage]\nratio = 2.0")
+    problems, _ = loading.examine(Example, path, {}, program="drainer", env_prefix="X", check=check)
+    assert [problem.message for problem in problems] == [f"it is odd [{path}:3]"]
+
+
+def test_a_file_that_is_none_of_ours_is_told_in_time(tmp_path: Path) -> None:
+    path = write(tmp_path, "".join(f"unknown-{number} = 1\n" for number in range(4000)))
+    problems, _ = loading.examine(Example, path, {}, program="drainer", env_prefix="X")
+    assert len(problems) == loading.PROBLEMS_MAX + 1
+    assert "not looked at" in problems[-1].message
+
+
 def test_list_from_the_command_line() -> None:
     assert load("-ignore", "x, y,,z").ignore == ("x", "y", "z")
 
