@@ -9,7 +9,8 @@ Holds  a share has no more tickets than its limit allows. Tickets are granted in
        that waits for the same share, but one that is held up by its own share holds up no other. What is
        larger than a share could ever have passes alone, one at a time, on top of everything; of those that
        wait for that, another address comes first
-       Where `times_free` bounds addresses, one that takes what it gets leaves a part of what was free
+       Where `times_free` bounds addresses, one that takes what it gets leaves a part of what was free, and
+       each has SURE whatever others hold
 Why    a limit alone lets the first peer that reaches it stop all others: a peer's own share ends before the
        whole does. And what was counted when it was there already had been read by all at once
 """
@@ -20,17 +21,21 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 UNLIMITED: Final = 1 << 62
+SURE: Final = 2
+"""Calls: of a program that writes or reads, and asks something besides."""
 
 
 class Share:
     """What its holders have together. `has_waiter`: a ticket waits for just this one. `times_free`: it may
-    have so many times what is free of the share above, within its limit; 0: its limit is all that counts."""
+    have so many times what is free of the share above, within its limit; 0: its limit is all that counts.
+    `sure`: so much it may have whatever the shares above say."""
 
-    __slots__ = ("_left", "_raised", "above", "has_waiter", "held", "limit", "times_free")
+    __slots__ = ("_left", "_raised", "above", "has_waiter", "held", "limit", "sure", "times_free")
 
-    def __init__(self, limit: int, above: Share | None = None, times_free: int = 0) -> None:
+    def __init__(self, limit: int, above: Share | None = None, times_free: int = 0, sure: int = 0) -> None:
         self.limit = limit
         self.times_free = times_free
+        self.sure = sure
         self.above = above
         self.held = 0
         self.has_waiter = False
@@ -57,6 +62,8 @@ class Share:
         while share is not None:
             if share.held + size > share.limit + share._raised:
                 return share
+            if share.held + size <= share.sure:
+                return None
             above = share.above
             if (
                 share.times_free
@@ -204,14 +211,12 @@ class BudgetPart:
 
     def join(self, address: str) -> Share:
         """The share of a new connection; an address of "" is bounded by the whole alone."""
-        above = self.whole
+        above, sure = self.whole, SURE if self._times_free else 0
         if address:
-            above, count = self._addresses.get(address) or (self._of_address(), 0)
-            self._addresses[address] = above, count + 1
-        return Share(self._connection_limit, above)
-
-    def _of_address(self) -> Share:
-        return Share(self._address_limit, self.whole, self._times_free)
+            of_address = Share(self._address_limit, self.whole, self._times_free, sure)
+            above, count = self._addresses.get(address) or (of_address, 0)
+            self._addresses[address], sure = (above, count + 1), 0
+        return Share(self._connection_limit, above, sure=sure)
 
     def leave(self, share: Share, address: str) -> None:
         """The connection is gone; whatever it holds still is given back by its holders."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tidb_binlog.budget import BudgetPart, Share, Ticket
+from tidb_binlog.budget import SURE, BudgetPart, Share, Ticket
 
 WHOLE, ADDRESS, CONNECTION = 100, 60, 30
 ADDRESSES = ("a", "b", "")
@@ -242,6 +242,24 @@ def test_each_of_several_addresses_leaves_something_of_what_was_free() -> None:
         assert share.held == pytest.approx(free * 3 / 4, abs=1)
     assert calls.join("one more").has_room
     assert calls.join("").has_room, "this host's own"
+
+
+def test_a_newcomer_has_something_though_others_took_all() -> None:
+    calls = BudgetPart(100, 75, times_free=3)
+    for number in range(20):
+        share = calls.join(str(number))
+        while share.has_room:
+            share.add(1)
+    held = calls.held
+    assert held >= 100
+    for address in ("one more", ""):
+        share = calls.join(address)
+        while share.has_room:
+            share.add(1)
+        assert share.held == SURE
+    again = calls.join("one more")
+    assert not again.has_room, "an address, not a connection"
+    assert calls.held == held + 2 * SURE
 
 
 def test_a_large_one_is_not_passed_for_ever() -> None:
