@@ -22,6 +22,8 @@ from tidb_binlog.net.tls import TlsConfig
 
 DEADLINE_S: Final = 3.0
 """A pump answers within two seconds whatever the registry does."""
+DEAD_S: Final = 1.0
+"""For one whose lease is gone: it may be there all the same, but its host is rather off, and says nothing."""
 ASKED_MAX: Final = 32
 BYTES_MAX: Final = 2 << 20
 """More than a drainer of thousands of lanes says; what is in it is all kept until the answer is made."""
@@ -56,9 +58,10 @@ async def gather(
 async def _ask(kind: str, entry: NodeEntry, tls: TlsConfig | None) -> NodeSnapshot:
     status = entry.status
     who = label(kind, status.node_id, reader=status.is_reader)
+    deadline_s = DEAD_S if entry.alive is False else DEADLINE_S
     try:
         answer = await node_http.ask(
-            who, status.host, "GET", "/status", tls, deadline_s=DEADLINE_S, bytes_max=BYTES_MAX
+            who, status.host, "GET", "/status", tls, deadline_s=deadline_s, bytes_max=BYTES_MAX
         )
     except BinlogError as failure:
         return _snapshot(kind, entry, None, _WHO.sub("", failure.message))

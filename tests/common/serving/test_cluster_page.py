@@ -97,6 +97,22 @@ async def test_every_node_is_asked_but_the_node_itself_and_one_that_is_away_is_s
     assert peers.asked == 1
 
 
+async def test_who_is_dead_by_the_registry_is_waited_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: dict[str, float] = {}
+
+    async def ask(who: str, *_: object, deadline_s: float, **__: object) -> object:
+        waited[who] = deadline_s
+        raise Unavailable(f"{who} does not answer: nothing came")
+
+    monkeypatch.setattr(gather.node_http, "ask", ask)
+    entries = {
+        f"{alive}": NodeEntry(NodeStatus(f"{alive}", "host:1", ONLINE, 7, 8), 1, alive)
+        for alive in (True, False, None)
+    }
+    assert len(await gather.gather(ClusterView(1, {}, entries), None)) == 3
+    assert waited["drainer False"] < waited["drainer True"] == waited["drainer None"]
+
+
 async def test_nodes_are_asked_once_in_a_while_however_many_look() -> None:
     peers = Peers()
     async with peers.listening(None, frozenset()) as port:
