@@ -43,15 +43,17 @@ demo: setup
 demo-spark: setup-spark
 	$(PY) -m tests.rig.spark_demo $(ARGS)
 
-# Types are checked beside the tests, which wait for servers a third of their time. Ctrl-C ends only what stands
-# in front, so the shell ends mypy.
+# Types are checked beside the tests, which wait for servers a third of their time. Ctrl-C ends what stands in
+# front and the tests, which listen for it; SIGTERM comes to the shell alone. It ends the rest, and waits for it.
 ifdef ARGS
 test: lint
 	$(PY) -m pytest $(ARGS)
 else
 test: style
-	@.venv/bin/mypy & types=$$!; trap 'kill $$types' INT; \
-	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0; tests=$$?; \
+	@.venv/bin/mypy & types=$$!; \
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 & pytest=$$!; \
+	trap 'kill $$types' INT; trap 'kill -INT $$pytest; kill $$types' TERM; \
+	until wait $$pytest; tests=$$?; ! kill -0 $$pytest 2>/dev/null; do :; done; \
 	wait $$types || { echo "types are not right: mypy says above why" >&2; exit 1; }; exit $$tests
 endif
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,27 @@ def test_who_interrupts_the_tests_ends_the_types_too(tmp_path: Path) -> None:
     done = made(tmp_path, {"ruff": "true", "mypy": mypy, "python": python})
     assert done.returncode != 0
     assert "types are not right" in done.stderr
+
+
+def test_who_ends_make_ends_the_tests_in_order(tmp_path: Path) -> None:
+    """They are interrupted, so that they end their servers, and waited for."""
+    mypy = "echo $$ >types; exec sleep 3600 >/dev/null 2>&1"
+    python = f"""exec >/dev/null 2>&1 {sys.executable} -c '
+import os, pathlib, select, signal
+def end(*_):
+    pathlib.Path("ended").touch()
+    os._exit(2)
+signal.signal(signal.SIGINT, end)
+shell = os.getppid()
+while not os.path.exists("types") or not os.path.getsize("types"):
+    pass
+make = pathlib.Path(f"/proc/{{shell}}/stat").read_text().split()[3]
+os.kill(int(make), signal.SIGTERM)
+while os.getppid() == shell:
+    select.select([], [], [], 0.01)
+'
+"""
+    done = made(tmp_path, {"ruff": "true", "mypy": mypy, "python": python})
+    assert done.returncode == -signal.SIGTERM, done.stdout + done.stderr
+    assert (tmp_path / "ended").exists()
+    assert not Path(f"/proc/{(tmp_path / 'types').read_text().strip()}").exists()
