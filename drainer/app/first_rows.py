@@ -91,10 +91,10 @@ async def open_first_rows(
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         return None
-    known = [one.rows for one in (position, planned) if one is not None]
-    if stands_at is not None and known and stands_at not in known:
+    row_counts = [place.rows for place in (position, planned) if place is not None]
+    if stands_at is not None and row_counts and stands_at not in row_counts:
         raise Rejected(
-            f"the snapshot cannot go on: the sink has {stands_at} rows of it, not {known[0]}", hint=_ANEW
+            f"the snapshot cannot go on: the sink has {stands_at} rows of it, not {row_counts[0]}", hint=_ANEW
         )
     settings.check_upstream()
     wanted_position = position or SnapshotPosition()
