@@ -138,97 +138,32 @@ __all__ = [
 ]
 
 _MODULES = {
-    "drainer.changes.model": (
-        "Column",
-        "Ddl",
-        "DdlEffect",
-        "Row",
-        "Table",
-        "Transaction",
-        "json_value",
-    ),
-    "drainer.changes.row_types": ("RowTypeError",),
-    "drainer.changes.sql_literal": ("sql_literal",),
-    "drainer.reading.archive.archive": (
-        "Archive",
-        "open_archive",
-    ),
-    "drainer.reading.archive.decode.coverage": ("FileCoverage",),
+    "drainer.changes.model": "Column Ddl DdlEffect Row Table Transaction json_value",
+    "drainer.changes.row_types": "RowTypeError",
+    "drainer.changes.sql_literal": "sql_literal",
+    "drainer.reading.archive.archive": "Archive open_archive",
+    "drainer.reading.archive.decode.coverage": "FileCoverage",
     "drainer.reading.errors": (
-        "BinlogsLost",
-        "NoSuchTable",
-        "OutOfOrder",
-        "ReadingError",
-        "SnapshotLost",
-        "StreamEnded",
-        "UpstreamWentBack",
+        "BinlogsLost NoSuchTable OutOfOrder ReadingError SnapshotLost StreamEnded UpstreamWentBack"
     ),
-    "drainer.reading.subscribe.named_reader": (
-        "NameTaken",
-        "ReaderAddress",
-        "ReaderStopped",
-    ),
-    "drainer.reading.subscribe.reader_position": ("NotGiven",),
-    "drainer.reading.subscribe.subscription": (
-        "Subscription",
-        "subscribe",
-    ),
-    "drainer.reading.subscribe.subscription_sync": (
-        "SyncSubscription",
-        "subscribe_sync",
-    ),
-    "drainer.sink": ("Sink",),
-    "drainer.sink.background": ("Background",),
-    "drainer.sink.batch.positions": (
-        "Cursor",
-        "PositionFile",
-        "PositionTable",
-    ),
-    "drainer.sink.batch.protocol": (
-        "BatchSink",
-        "Retry",
-        "SinkEnded",
-    ),
-    "drainer.sink.context": ("SinkContext",),
+    "drainer.reading.subscribe.named_reader": "NameTaken ReaderAddress ReaderStopped",
+    "drainer.reading.subscribe.reader_position": "NotGiven",
+    "drainer.reading.subscribe.subscription": "Subscription subscribe",
+    "drainer.reading.subscribe.subscription_sync": "SyncSubscription subscribe_sync",
+    "drainer.sink": "Sink",
+    "drainer.sink.background": "Background",
+    "drainer.sink.batch.positions": "Cursor PositionFile PositionTable",
+    "drainer.sink.batch.protocol": "BatchSink Retry SinkEnded",
+    "drainer.sink.context": "SinkContext",
     "drainer.sink.shown": (
-        "Checkpoint",
-        "Clock",
-        "ColumnInfo",
-        "ColumnKind",
-        "EncodedDdl",
-        "EncodedTransaction",
-        "FieldType",
-        "HoldPoint",
-        "IndexColumn",
-        "IndexInfo",
-        "LaneStatus",
-        "LargeTransaction",
-        "MismatchStatus",
-        "Policy",
-        "Rule",
-        "Ruling",
-        "Savepoint",
-        "Spilled",
-        "TableEvents",
-        "TableInfo",
-        "TableVersion",
-        "Tracked",
+        "Checkpoint Clock ColumnInfo ColumnKind EncodedDdl EncodedTransaction FieldType HoldPoint "
+        "IndexColumn IndexInfo LaneStatus LargeTransaction MismatchStatus Policy Rule Ruling Savepoint "
+        "Spilled TableEvents TableInfo TableVersion Tracked"
     ),
-    "tidb_binlog.errors": (
-        "BinlogError",
-        "ConfigError",
-        "Corruption",
-        "Rejected",
-        "Unavailable",
-    ),
-    "tidb_binlog.net.tls": ("TlsConfig",),
-    "tidb_binlog.rowcodec.row_error": ("RowError",),
-    "tidb_binlog.rowcodec.values": (
-        "EnumValue",
-        "JsonText",
-        "PartialDate",
-        "SetValue",
-    ),
+    "tidb_binlog.errors": "BinlogError ConfigError Corruption Rejected Unavailable",
+    "tidb_binlog.net.tls": "TlsConfig",
+    "tidb_binlog.rowcodec.row_error": "RowError",
+    "tidb_binlog.rowcodec.values": "EnumValue JsonText PartialDate SetValue",
 }
 
 _EXTRAS = {"drainer.reading.subscribe": "subscribe", "drainer.reading.archive": "arrow"}
@@ -238,7 +173,7 @@ if not TYPE_CHECKING:  # for type checkers the names above are all that there ar
 
     def __getattr__(name: str) -> Any:
         for module, names in _MODULES.items():
-            if name in names:
+            if name in names.split():
                 value = globals()[name] = getattr(_imported(module, name), name)
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -78,10 +78,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 class _Units(LoadFileScheduling):
     """A process gets a file at once. Those with the session of Spark are one unit: each further process that
-    starts and warms up one takes half a minute of CPU, and its memory."""
+    starts and warms up one takes half a minute of CPU, and its memory. So are those that parse all code."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = super()._split_scope(nodeid)
+        if path.startswith("tests/architecture/"):
+            return "architecture"
         return "spark" if _has_session(path) else path
 
 

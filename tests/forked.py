@@ -13,25 +13,36 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from multiprocessing import connection
 from pathlib import Path
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["pump.program", "drainer.program"])
+_FORKS.set_forkserver_preload(
+    ["pump.program", "drainer.program", "drainer.reparo.program", "binlogctl.program"]
+)
 _LOCK = threading.Lock()  # an exit code is read once, by whoever asks first
 
 
 class Forked:
     """What tests use of `subprocess.Popen`. `program` is a package with a `__main__.main`.
 
-    Output goes to the end of `log`, or where the first one's went. The environment is this process's as it
-    is now.
+    Output goes to the end of `log`, or where the first one's went; that of standard output to `out`, if it is
+    given. The environment is this process's as it is now, and `environ`.
     """
 
-    def __init__(self, program: str, arguments: Sequence[str], log: Path | None = None) -> None:
-        given = (program, list(arguments), log, dict(os.environ))
+    def __init__(
+        self,
+        program: str,
+        arguments: Sequence[str],
+        log: Path | None = None,
+        out: Path | None = None,
+        **environ: str,
+    ) -> None:
+        given = (program, list(arguments), log, out or log, {**os.environ, **environ})
         self._process = _FORKS.Process(target=_run, args=given, daemon=True)
         with _LOCK:
             self._process.start()
@@ -65,13 +76,31 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(program: str, arguments: list[str], log: Path | None, environment: dict[str, str]) -> None:
+def run(
+    program: str, *arguments: str, seconds: float = 90.0, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` with what it prints."""
+    with tempfile.TemporaryDirectory() as directory:
+        out, err = Path(directory) / "out", Path(directory) / "err"
+        process = Forked(program, arguments, err, out, **environ)
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess([program, *arguments], code, out.read_text(), err.read_text())
+
+
+def _run(
+    program: str, arguments: list[str], log: Path | None, out: Path | None, environment: dict[str, str]
+) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    if log is not None:
-        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        for standard in (1, 2):
+    time.tzset()
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    for standard, path in ((1, out), (2, log)):
+        if path is not None:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             os.dup2(descriptor, standard)
-        os.close(descriptor)
+            os.close(descriptor)
     sys.argv = [program, *arguments]
-    importlib.import_module(f"{program}.program").main()
+    importlib.import_module(f"{program}.__main__").main()

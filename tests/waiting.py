@@ -27,6 +27,8 @@ class Process(Protocol):
 PATIENCE_S: Final = 60.0
 """Nothing that is waited for takes so long, unless the machine is busy or something is broken."""
 _LOOK_S: Final = 0.002
+_LATE_LOOK_S: Final = 0.02
+_PAUSE_MAX_S: Final = 0.5
 _TURNS: Final = 200
 
 
@@ -43,8 +45,9 @@ async def until(
     ended with.
     """
     loop = asyncio.get_running_loop()
-    end_s = loop.time() + seconds
+    began_s = loop.time()
     for turn in itertools.count():
+        asked_s = loop.time()
         value = condition()
         if is_slow := inspect.isawaitable(value):
             value = await value
@@ -53,9 +56,12 @@ async def until(
         for task in beside:
             if task.done():
                 task.result()
-        assert loop.time() < end_s, _missing(condition, what)
+        now_s = loop.time()
+        assert now_s - began_s < seconds, _missing(condition, what)
+        pause_s = _pause_s(began_s, asked_s, now_s)
         # What only the loop does comes within turns of it, in which no time passes.
-        await asyncio.sleep(0 if turn < _TURNS and not is_slow else _LOOK_S)
+        at_once = turn < _TURNS and not is_slow and pause_s <= _LOOK_S
+        await asyncio.sleep(0 if at_once else pause_s)
     raise AssertionError
 
 
@@ -65,9 +71,15 @@ def until_here(condition: Callable[[], T], what: object = "", *, seconds: float 
     while not (value := condition()):
         now_s = time.monotonic()
         assert now_s - began_s < seconds, _missing(condition, what)
-        time.sleep(max(_LOOK_S, now_s - asked_s))  # who is asked has half of the time for what it does
+        time.sleep(_pause_s(began_s, asked_s, now_s))
         asked_s = time.monotonic()
     return value
+
+
+def _pause_s(began_s: float, asked_s: float, now_s: float) -> float:
+    """Until the next look. Who is asked has three quarters of the time for what it does; who has waited for
+    long waits a fiftieth longer, rather than look hundreds of times."""
+    return max(_LOOK_S, min(3 * (now_s - asked_s), _PAUSE_MAX_S), min((now_s - began_s) / 50, _LATE_LOOK_S))
 
 
 def until_served(

@@ -34,6 +34,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree."""
+        return list(ast.walk(self.tree))
+
     @property
     def room(self) -> str:
         """The folder in `tests`."""
@@ -45,17 +50,20 @@ class Module:
 
     def imports(self) -> Iterator[str]:
         """Full dotted names of everything imported, also inside functions, and of the packages around it."""
-        for name in self.named():
+        for name in self.named:
             yield name.rpartition(".")[0]
             yield name
 
-    def named(self) -> Iterator[str]:
+    @cached_property
+    def named(self) -> list[str]:
         """Full dotted names of what is imported, also inside functions."""
-        for found in ast.walk(self.tree):
+        names = []
+        for found in self.nodes:
             if isinstance(found, ast.Import):
-                yield from (alias.name for alias in found.names)
+                names += [alias.name for alias in found.names]
             elif isinstance(found, ast.ImportFrom) and found.module and not found.level:
-                yield from (f"{found.module}.{alias.name}" for alias in found.names)
+                names += [f"{found.module}.{alias.name}" for alias in found.names]
+        return names
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -12,6 +13,8 @@ from tests.architecture.source import modules
 CODES = "tidb_binlog.ddl_job"
 CODES_END = 100
 ACTIONS = ("action", "ddl_action")
+ASKS = re.compile(rf"{CODES.rpartition('.')[2]}|action", re.I)
+"""What a text has that names one; others need not be parsed."""
 OTHER_NUMBERS = ("_TAG_", "_JAVA_")
 """Beginnings of constants in modules about jobs that are numbers of something else."""
 
@@ -107,7 +110,9 @@ def test_no_bare_action_codes() -> None:
     wrong = {
         module.name: lines
         for module in modules()
-        if module.name != CODES and (lines := bare_codes(module.tree, of_jobs=CODES in module.imports()))
+        if module.name != CODES
+        if ASKS.search(module.text)
+        if (lines := bare_codes(module.tree, of_jobs=CODES in module.imports()))
     }
     assert not wrong, "numbers where ActionType has names"
 

@@ -214,7 +214,7 @@ FOLDERS = frozenset(module.name for module in modules() if module.path.name == "
 
 def imported(module: Module) -> set[str]:
     """The project's modules that one imports; a name out of a module stands for the module."""
-    names = {name for name in module.named() if name.partition(".")[0] in PACKAGES}
+    names = {name for name in module.named if name.partition(".")[0] in PACKAGES}
     return {existing(name) for name in names} - {module.name}
 
 

@@ -42,7 +42,9 @@ def test_each_type_is_ready() -> None:
     found = {
         module.name: lines
         for module in modules()
-        if module.name != "tidb_binlog.foreign_document" and (lines := list(wrong(module.tree)))
+        if module.name != "tidb_binlog.foreign_document"
+        if "msgspec" in module.text
+        if (lines := list(wrong(module.tree)))
     }
     assert not found, found
 

@@ -26,7 +26,7 @@ def is_private(name: str) -> bool:
 
 def defined_in(module: Module) -> Iterator[str]:
     """Functions, classes, variables and attributes, however deep."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):

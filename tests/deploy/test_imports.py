@@ -122,7 +122,7 @@ def test_a_drainer_to_a_database(
     etcd_clean: str, tmp_path: Path, free_port: Callable[[], int], mariadb: MariaDbServer
 ) -> None:
     toml = drainer_command.downstream(mariadb)
-    argv = drainer_command.command(tmp_path, etcd_clean, free_port(), toml)[3:-1]
+    argv = drainer_command.command(tmp_path, etcd_clean, free_port(), toml)[:-1]
     try:
         modules = imported(tmp_path, "drainer.__main__", *argv, up="drainer is up")
     finally:
@@ -135,7 +135,7 @@ def test_a_drainer_to_a_database(
 @pytest.mark.integration
 def test_a_drainer_to_files(etcd_clean: str, tmp_path: Path, free_port: Callable[[], int]) -> None:
     toml = '[syncer]\ndb-type = "file"\n'
-    argv = drainer_command.command(tmp_path, etcd_clean, free_port(), toml)[3:-1]
+    argv = drainer_command.command(tmp_path, etcd_clean, free_port(), toml)[:-1]
     modules = imported(tmp_path, "drainer.__main__", *argv, up="drainer is up")
     rest = NODE - {"zstandard"} | {"drainer.lake", "drainer.reading"}
     assert_without(modules, WINGS - {"drainer"} | DATABASE | rest)

@@ -70,7 +70,7 @@ def is_docstring(node: ast.AST) -> bool:
 @cache
 def sources() -> list[tuple[str, list[ast.AST], str]]:
     """Of each module its path, all its nodes and its text."""
-    return [(one.path.relative_to(ROOT).as_posix(), list(ast.walk(one.tree)), one.text) for one in modules()]
+    return [(one.path.relative_to(ROOT).as_posix(), one.nodes, one.text) for one in modules()]
 
 
 def named_in(place: str, value: ast.expr) -> Iterator[tuple[str, str]]:

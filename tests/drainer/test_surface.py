@@ -31,7 +31,7 @@ def typed() -> dict[str, str]:
 def test_all_names_are_typed_and_come_from_where_their_types_do() -> None:
     assert drainer.__all__ == sorted(drainer.__all__)
     assert sorted(typed()) == drainer.__all__
-    loaded = {name: module for module, names in drainer._MODULES.items() for name in names}
+    loaded = {name: module for module, names in drainer._MODULES.items() for name in names.split()}
     assert loaded == typed()
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import random
 import signal
-import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.sink.file.segments import ArchiveSegments
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import replayed, segments, verify
+from tests.forked import Forked
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on, status, stored, through
 from tests.waiting import until_here
 from tidb_binlog.compression import zstd
@@ -34,7 +34,7 @@ class Scene(PumpScene):
     def archive(self) -> Path:
         return self.directory / "archive"
 
-    def start_drainer(self, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+    def start_drainer(self, *arguments: str) -> tuple[Forked, str]:
         return self.start_sink(
             f'db-type = "pb"\n[syncer.to]\ndir = "{self.archive}"\n'
             'file-size = "1 MiB"\ncompression = "zstd"\n',

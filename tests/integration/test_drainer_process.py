@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -20,6 +18,7 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from tests.forked import Forked
 from tests.integration.support.drainer_command import DEADLINE_S, command, downstream, ended
 from tests.waiting import until_served
 from tidb_binlog.net.port import free_ports
@@ -90,7 +89,7 @@ def test_wrong_configuration(refused: dict[str, tuple[int, str]], toml: str, wor
 
 
 def test_unknown_flag() -> None:
-    code, line = ended([sys.executable, "-m", "drainer", "--pd-url=x"])
+    code, line = ended(["--pd-url=x"])
     assert code == 2
     assert "pd-urls" in line
 
@@ -101,7 +100,7 @@ def test_life_of_a_process(
     """Up, seen in status and registry, a second one with its id refused, gone with code 0 on SIGTERM."""
     forget(mariadb)
     status_port = free_port()
-    process = subprocess.Popen(command(tmp_path, etcd_clean, status_port, downstream(mariadb)))
+    process = Forked("drainer", command(tmp_path, etcd_clean, status_port, downstream(mariadb)))
     try:
         until_served(f"http://127.0.0.1:{status_port}/status", process)
         with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/metrics") as reply:
@@ -156,7 +155,7 @@ def test_it_is_changed_while_it_runs(
     tell = f'notify-url = "http://127.0.0.1:{receiver.server_port}/hook"\n'
     here = '["127.0.0.1:1", "127.0.0.1"]'  # nobody listens at the first one
     arguments = command(tmp_path, etcd_clean, port, tell + downstream(mariadb, host=here))
-    process = subprocess.Popen(arguments)
+    process = Forked("drainer", arguments)
     file = tmp_path / "drainer.toml"
 
     def put(path: str) -> tuple[int, dict[str, Any]]:

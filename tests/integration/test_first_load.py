@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +17,7 @@ import pytest
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
+from tests import forked
 from tests.common.page.support.reading import read
 from tests.forked import Forked
 from tests.integration.support.copied_shop import COPY, DEADLINE_S, ROWS, SCHEMA, Shop, answers, equal
@@ -156,8 +155,7 @@ async def begun(mariadb: MariaDbServer, drainer: Forked) -> None:
 
 def refused(config: Path) -> None:
     """A start without --load says why there is none."""
-    command = [sys.executable, "-m", "drainer", f"--config={config}"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    ended = forked.run("drainer", f"--config={config}", seconds=DEADLINE_S)
     assert ended.returncode == 4, ended.stderr
     assert "the downstream is only partly loaded" in ended.stderr.splitlines()[-1]
     assert "binlogctl load" in ended.stderr.splitlines()[-1]

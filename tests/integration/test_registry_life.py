@@ -21,6 +21,7 @@ import pytest
 import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.operate.control.standby import lease_s
+from tests.forked import Forked
 from tests.integration.support.etcd_cluster import EtcdCluster, Member
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.heartbeat import LEASE_MIN_S
@@ -46,25 +47,25 @@ class Nodes:
     cluster: EtcdCluster
     directory: Path
     mariadb: MariaDbServer
-    processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    processes: dict[str, Forked] = field(default_factory=dict)
 
-    async def start(self, name: str, *arguments: str) -> None:
-        command = [
-            *(sys.executable, "-m", name, f"--pd-urls={self.cluster.endpoints}", f"--node-id={name}"),
+    def start(self, name: str, *arguments: str) -> None:
+        given = [
+            *(f"--pd-urls={self.cluster.endpoints}", f"--node-id={name}"),
             *(f"--addr=127.0.0.1:{free_ports(1)[0]}", f"--data-dir={self.directory / name}"),
             *(f"--log-file={self.directory / name}.log", *arguments),
         ]
-        self.processes[name] = await asyncio.create_subprocess_exec(*command)
+        self.processes[name] = Forked(name, given)
 
-    async def start_both(self) -> None:
-        await self.start("pump", "--start-wait=60s", "--heartbeat-interval=500ms")
+    def start_both(self) -> None:
+        self.start("pump", "--start-wait=60s", "--heartbeat-interval=500ms")
         config = self.directory / "drainer.toml"
         config.write_text(
             "initial-commit-ts = 0\n[syncer.to]\n"
             f'host = "127.0.0.1"\nport = {self.mariadb.port}\n'
             f'user = "{self.mariadb.user}"\npassword = "{self.mariadb.password}"\n'
         )
-        await self.start("drainer", f"--config={config}")
+        self.start("drainer", f"--config={config}")
 
     async def entries(self) -> dict[str, NodeEntry]:
         registry = await connect_registry(self.cluster.endpoints, timeout_s=2.0)
@@ -96,13 +97,12 @@ class Nodes:
 
     def check_running(self) -> None:
         for name, process in self.processes.items():
-            assert process.returncode is None, f"{name} ended with {process.returncode}"
+            assert process.poll() is None, f"{name} ended with {process.poll()}"
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         for process in self.processes.values():
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ async def nodes(tmp_path: Path, mariadb: MariaDbServer) -> AsyncIterator[Nodes]:
     try:
         yield nodes
     finally:
-        await nodes.stop()
+        nodes.stop()
         nodes.cluster.stop()
         with mariadb.connect() as connection, connection.cursor() as cursor:
             cursor.execute("DROP DATABASE IF EXISTS tidb_binlog")
@@ -155,7 +155,7 @@ async def writes(nodes: Nodes) -> None:
 async def test_etcd_in_trouble_costs_nobody_his_place(nodes: Nodes) -> None:
     cluster = nodes.cluster
     # All of etcd is down when they start.
-    await nodes.start_both()
+    nodes.start_both()
     await asyncio.sleep(1.0)
     nodes.check_running()
     cluster.start()
@@ -199,7 +199,7 @@ async def test_etcd_in_trouble_costs_nobody_his_place(nodes: Nodes) -> None:
             await watching
     # And who is killed is called dead in time, while the Go pump is only not known to live.
     nodes.processes["pump"].kill()
-    await nodes.processes.pop("pump").wait()
+    nodes.processes.pop("pump").wait()
     killed_s = SystemClock().monotonic_s()
     while (await nodes.entries())["pump"].alive:
         assert SystemClock().monotonic_s() - killed_s < DEAD_WITHIN_S

@@ -7,7 +7,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,17 +17,23 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.spark import jvm
 from drainer.spark.session import session
 from tests.object_store import ObjectStore
+from tests.spark.support import spark_home
 from tidb_binlog import clock
 
-_QUICK_START: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds
+ROOM = Path(__file__).parent
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What a checkout makes once is no part of a test's time."""
+    if any(ROOM in item.path.parents for item in session.items):
+        spark_home.environ()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_start() -> Iterator[None]:
-    """For the JVMs of commands and clusters."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-            patch.setenv(name, _QUICK_START)
+        for name, value in spark_home.environ().items():
+            patch.setenv(name, value)
         yield
 
 

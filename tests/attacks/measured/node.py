@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.attacks.measured.program import measured
+from tests.attacks.measured.__main__ import measured
 from tests.forked import Forked
 from tests.pump.support.process import PumpProcess
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
-import subprocess
-import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.config.sink_class import BATCH_METHODS, PORT_ENDS, PORT_METHODS
 from drainer.sink import Sink
 from drainer.sink.batch.protocol import BatchSink
+from tests import forked
 from tidb_binlog.config import loading
 from tidb_binlog.errors import ConfigError
 
@@ -110,12 +109,7 @@ def test_options_are_for_sinks_of_ones_own(tmp_path: Path) -> None:
 def test_config_check_says_the_same(tmp_path: Path) -> None:
     file = tmp_path / "drainer.toml"
     file.write_text(f'[syncer]\ndb-type = "python:{HERE}:NoWrite"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "binlogctl", "config", "check", str(file), "-output", "json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.run("binlogctl", "config", "check", str(file), "-output", "json")
     (problem,) = json.loads(done.stdout)["problems"]
     assert done.returncode != 0
     assert "has no method write(items, position)" in problem["message"]

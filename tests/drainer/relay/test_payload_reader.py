@@ -83,8 +83,9 @@ def logged(items: Iterable[Item], rules: Iterable[Rules], per_file: int = 40) ->
 def rows(transaction: Transaction) -> list[tuple[Any, ...]]:
     """Each row with its place and all that is known of its table."""
     return [
-        (events.first_ordinal + place, kind, row, definition_document(events.table), events.table.partial)
+        (events.first_ordinal + place, kind, row, definition, events.table.partial)
         for events in transaction.tables
+        for definition in [definition_document(events.table)]
         for place, (kind, row) in enumerate(zip(events.kinds, events.rows, strict=True))
     ]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
 from drainer.reparo.options import ENV_PREFIX, USAGE, ReparoConfig
+from tests import forked
 from tests.drainer.support.apply_life import clean, differences, run
 from tests.spark.support.replay_world import SOURCES, target_of
 from tidb_binlog.config import loading
@@ -45,14 +45,10 @@ def target(mariadb: MariaDbServer) -> Iterator[Target]:
 def call(line: str, archive: Path, directory: Path) -> subprocess.CompletedProcess[str]:
     program, *argv = shlex.split(line.replace("/archive", str(archive)))
     assert program == "reparo"
-    return subprocess.run(
-        [sys.executable, "-m", "drainer.reparo", "-L", "warn", *argv],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=directory,
-        env={**os.environ, "TZ": "UTC", "PYTHONPATH": str(ROOT)},
-    )
+    with contextlib.chdir(directory):
+        done = forked.run("drainer.reparo", "-L", "warn", *argv, TZ="UTC")
+    done.check_returncode()
+    return done
 
 
 def test_it_is_looked_at(archive: Path, tmp_path: Path) -> None:

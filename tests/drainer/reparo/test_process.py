@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from drainer.reparo.ordered_records import Seen
 from drainer.reparo.summary import Summary, shown
+from tests import forked
 from tests.spark.support.replay_world import SOURCES
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
@@ -19,14 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def reparo(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "drainer.reparo", *argv],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "TZ": "UTC"},
-    )
+    return forked.run("drainer.reparo", *argv, TZ="UTC")
 
 
 @pytest.fixture(scope="module")

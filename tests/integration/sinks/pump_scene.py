@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 from binlog_playground.replay import Replay
 from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer.stored import fill
+from tests.forked import Forked
 from tests.waiting import until_here
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
@@ -28,12 +28,12 @@ class PumpScene:
         self._endpoint = endpoint
         self.directory = directory
         self._free_port = free_port
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Forked | subprocess.Popen[bytes]] = []
 
-    def start(self, module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+    def start(self, program: str, *arguments: str) -> tuple[Forked, str]:
         address = f"127.0.0.1:{self._free_port()}"
         common = [f"--addr={address}", f"--pd-urls={self._endpoint}", f"--log-file={self.directory / 'log'}"]
-        process = subprocess.Popen([sys.executable, "-m", module, *common, *arguments])
+        process = Forked(program, [*common, *arguments])
         self.processes.append(process)
         return process, f"http://{address}/status"
 
@@ -41,7 +41,7 @@ class PumpScene:
         _, url = self.start("pump", f"--data-dir={self.directory / 'pump'}", "--node-id=p")
         until_here(lambda: status(url))
 
-    def start_sink(self, syncer: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+    def start_sink(self, syncer: str, *arguments: str) -> tuple[Forked, str]:
         """A drainer, from the beginning; `syncer` is what its file says from [syncer] on."""
         config = self.directory / "drainer.toml"
         config.write_text(f'initial-commit-ts = 0\n[syncer]\ncheckpoint-interval = "20ms"\n{syncer}')
@@ -54,7 +54,7 @@ class PumpScene:
             one.wait()
 
 
-def killed(process: subprocess.Popen[bytes], rng: random.Random) -> None:
+def killed(process: Forked, rng: random.Random) -> None:
     time.sleep(rng.uniform(0, 0.05))
     process.kill()
     process.wait()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import tomllib
 
 from binlog_playground.scenario import Scenario
 from drainer.formats.obinlog.writer import commit_ts_of
 from drainer.reading.archive.archive import open_archive
 from tests.benchmarks.drainer.file_sink import replayed, verify
+from tests.forked import Forked
 from tests.integration.sinks.pump_scene import PumpScene
 from tests.object_store import ObjectStore
 from tidb_binlog.record import decode_file
@@ -20,7 +20,7 @@ class S3Scene(PumpScene):
 
     uri = ""
 
-    def start_drainer(self, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+    def start_drainer(self, *arguments: str) -> tuple[Forked, str]:
         return self.start_sink(
             f'db-type = "file"\n[syncer.to]\ndir = "{self.uri}"\nfile-size = "1 MiB"\n'
             'upload-interval = "200ms"\n',

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from tests import forked
 
 DEADLINE_S = 90
 
 
 def command(tmp_path: Path, etcd: str, port: int, toml: str) -> list[str]:
+    """Its arguments."""
     config = tmp_path / "drainer.toml"
     config.write_text(toml)
     return [
-        sys.executable,
-        "-m",
-        "drainer",
         f"--config={config}",
         f"--pd-urls={etcd}",
         f"--addr=127.0.0.1:{port}",
@@ -34,6 +31,7 @@ def downstream(server: MariaDbServer, password: str = "", host: str = '"127.0.0.
     )
 
 
-def ended(arguments: list[str]) -> tuple[int, str]:
-    result = subprocess.run(arguments, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+def ended(arguments: list[str], program: str = "drainer") -> tuple[int, str]:
+    """Its code and its last line."""
+    result = forked.run(program, *arguments, seconds=DEADLINE_S)
     return result.returncode, result.stderr.strip().splitlines()[-1]

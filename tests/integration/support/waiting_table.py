@@ -7,7 +7,6 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
+from tests import forked
 from tests.forked import Forked
 from tidb_binlog.table_info import TableInfo
 from tidb_binlog.upstream.standalone import StandaloneUpstream
@@ -88,8 +88,7 @@ class Cluster:
         return int(found)
 
     def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "binlogctl", *words, f"-pd-urls={self.etcd}"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return forked.run("binlogctl", *words, f"-pd-urls={self.etcd}")
 
 
 @contextlib.asynccontextmanager

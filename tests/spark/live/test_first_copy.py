@@ -10,7 +10,6 @@ import os
 import pickle
 import shlex
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -36,6 +35,7 @@ from pumpclient import open_publisher
 from tests.docs.pages import Page
 from tests.drainer.points.load.load_bed import CLUSTER, COPY, SCHEMA, Bed
 from tests.fakes.tidb_sql import ROWID, tidb_sql
+from tests.forked import Forked
 from tests.integration.support.drainer_command import command
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
@@ -372,7 +372,7 @@ async def test_a_drainer_goes_on_from_the_copy_and_the_stream_from_the_drainer(
             assert await asyncio.to_thread(copy.process.wait, 200) == 0, log.read_text()
             for number in range(1, 20):
                 await change(publisher, connection, number)
-            process = subprocess.Popen(drainer)
+            process = Forked("drainer", drainer)
             endings.append(process.kill)
             await asyncio.to_thread(until_here, is_equal)
             process.terminate()

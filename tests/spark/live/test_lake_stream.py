@@ -27,6 +27,7 @@ from drainer.spark.live.stream import PumpStream
 from drainer.spark.replay.stream_jobs import Batch
 from pumpclient import Publisher, column
 from tests.contract.lake_beds import BEDS, LakeBed
+from tests.forked import Forked
 from tests.integration.support.drainer_command import command
 from tests.integration.support.subscribed_shop import shop, write
 from tests.object_store import SECRET, ObjectStore
@@ -177,13 +178,13 @@ async def test_a_drainer_and_a_stream_take_turns_over_the_same_tables(
             await write(publisher, written[-1])
 
     for _ in range(2):
-        process = await asyncio.create_subprocess_exec(*drainer)
+        process = Forked("drainer", drainer)
         await write_some()
         await until(lambda: ids(bed) == written, seconds=60)
         with pytest.raises(Conflict, match="drainer drainer-under-test is running"):
             await life(settings)
         process.terminate()
-        assert await process.wait() == 0
+        assert await asyncio.to_thread(process.wait, 60) == 0
         await write_some()
         await life(settings)
         assert ids(bed) == written

@@ -15,6 +15,7 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection
 from pumpclient import column
+from tests import forked
 from tests.integration.support.drainer_command import command, downstream, ended
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.conftest import pump as pump
@@ -26,9 +27,10 @@ pytestmark = pytest.mark.integration
 class Program:
     """A command that runs until it is told to end, or killed."""
 
-    def __init__(self, arguments: list[str], log: Path) -> None:
+    def __init__(self, program: str, arguments: list[str], log: Path) -> None:
+        argv = [sys.executable, "-m", program, *arguments]
         with log.open("ab") as file:
-            self._process = subprocess.Popen(arguments, stdout=file, stderr=file, start_new_session=True)
+            self._process = subprocess.Popen(argv, stdout=file, stderr=file, start_new_session=True)
 
     def stop(self) -> int:
         self._process.terminate()
@@ -63,8 +65,7 @@ async def test_each_goes_on_where_the_other_stopped(
     own = f'addr = "127.0.0.1:{free_port()}"\n'  # the stream's; the Drainer has another on its command line
     toml = f'initial-commit-ts = 0\npd-urls = "{etcd_clean}"\n' + own + downstream(mariadb)
     drainer = command(tmp_path, etcd_clean, free_port(), toml)
-    stream = [sys.executable, "-m", "drainer.spark", "stream", "--config", str(tmp_path / "drainer.toml")]
-    stream += ["--interval", "50ms"]
+    stream = ["stream", "--config", str(tmp_path / "drainer.toml"), "--interval", "50ms"]
     written = 0
 
     async def write(count: int) -> None:
@@ -84,13 +85,13 @@ async def test_each_goes_on_where_the_other_stopped(
 
     log = tmp_path / "programs.log"
     for turn in range(2):
-        programs.append(running := Program(drainer, log))
+        programs.append(running := Program("drainer", drainer, log))
         await write(20)
         await all_arrive()
-        code, line = ended(stream)
+        code, line = ended(stream, "drainer.spark")
         assert (code, "is running and works on the checkpoint" in line) == (5, True), line
         assert running.stop() == 0
-        programs.append(running := Program(stream, log))
+        programs.append(running := Program("drainer.spark", stream, log))
         await write(20)
         await all_arrive()
         if turn:
@@ -98,13 +99,13 @@ async def test_each_goes_on_where_the_other_stopped(
             code, line = ended(drainer)
             assert (code, "or was killed and left a batch half done" in line) == (5, True), line
             await write(20)
-            assert subprocess.run([*stream, "--once"], timeout=90, check=False).returncode == 0
+            assert forked.run("drainer.spark", *stream, "--once").returncode == 0
             assert arrived()
         else:
             code, line = ended(drainer)
             assert (code, "binlog-spark stream spark works on" in line) == (5, True), line
             assert running.stop() == 0
-    programs.append(running := Program(drainer, log))
+    programs.append(running := Program("drainer", drainer, log))
     await write(5)
     await all_arrive()
     await publisher.close()

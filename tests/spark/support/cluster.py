@@ -13,15 +13,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pyspark
-
 from binlog_playground.cluster.supervisor import POLL_S, Process
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
-HOME = Path(pyspark.__file__).parent
 START_DEADLINE_S = 90.0
-_SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds: compiling well would take longer
 # A dead worker or executor is to be noticed within seconds. The interval bounds the time-out from below.
 SETTINGS = {
     "spark.driver.host": LOOPBACK,
@@ -33,10 +29,8 @@ SETTINGS = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    "spark.driver.extraJavaOptions": _SMALL,
-    "spark.executor.extraJavaOptions": _SMALL,
 }
-_DAEMON = f"{_SMALL} -Dspark.worker.timeout=6 -Dspark.master.rest.enabled=false"
+_DAEMON = "-Dspark.worker.timeout=6 -Dspark.master.rest.enabled=false"
 
 
 class Cluster:
@@ -58,16 +52,15 @@ class Cluster:
 
     def _daemon(self, name: str, kind: str, *arguments: str) -> Process:
         program = f"org.apache.spark.deploy.{kind.lower()}.{kind}"
-        argv = [str(HOME / "bin" / "spark-class"), program, "--host", LOOPBACK, *arguments]
+        argv = [_program("spark-class"), program, "--host", LOOPBACK, *arguments]
         return Process(name, argv, self._directory / f"{name}.log", self.environ())
 
     def environ(self) -> dict[str, str]:
         return os.environ | {
-            "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": LOOPBACK,
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": _DAEMON,
+            "SPARK_DAEMON_JAVA_OPTS": f"{os.environ['SPARK_DAEMON_JAVA_OPTS']} {_DAEMON}",
             "SPARK_LOCAL_DIRS": str(self._directory / "local"),
             "TZ": "UTC",
         }
@@ -98,9 +91,16 @@ class Cluster:
         self, script: Path, package: Path, arguments: Sequence[str], environ: Mapping[str, str]
     ) -> Process:
         """`spark-submit` of a script with a package, started."""
-        settings = [part for key, value in SETTINGS.items() for part in ("--conf", f"{key}={value}")]
+        jvm = {"spark.executor.extraJavaOptions": os.environ["SPARK_DAEMON_JAVA_OPTS"]}
+        settings = [part for key, value in (SETTINGS | jvm).items() for part in ("--conf", f"{key}={value}")]
         argv = [
-            *(str(HOME / "bin" / "spark-submit"), "--master", self.url, "--py-files", str(package)),
+            *(
+                _program("spark-submit"),
+                "--master",
+                self.url,
+                "--py-files",
+                str(package),
+            ),
             *("--driver-memory", "512m", "--executor-memory", "512m", *settings, str(script), *arguments),
         ]
         log = self._directory / "submit.log"
@@ -112,6 +112,10 @@ class Cluster:
     def stop(self) -> None:
         for process in (*self.workers, self.master):
             process.kill()
+
+
+def _program(name: str) -> str:
+    return str(Path(os.environ["SPARK_HOME"], "bin", name))
 
 
 def _is_executor(pid: str) -> bool:

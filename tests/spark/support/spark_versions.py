@@ -43,7 +43,7 @@ _RESOLVE: Final = "from pyspark.sql import SparkSession; SparkSession.builder.ge
 
 def environ(release: str) -> dict[str, str]:
     """Of this process, with that release in front of its path. It is installed first, if it is not yet."""
-    directory = _once(release, lambda target: _install(release, target))
+    directory = once(release, lambda target: _install(release, target))
     path = os.pathsep.join(filter(None, (str(directory), os.environ.get("PYTHONPATH"))))
     return os.environ | {
         "PYTHONPATH": path,
@@ -71,7 +71,7 @@ def class_path(*packages: str) -> str:
 
 def _resolved(variables: dict[str, str], packages: tuple[str, ...], seconds: float = MAKING_S) -> list[Path]:
     key = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
-    directory = _once(f"jars-{key}", lambda target: _resolve(variables, packages, target, seconds))
+    directory = once(f"jars-{key}", lambda target: _resolve(variables, packages, target, seconds))
     return sorted((directory / "jars").glob("*.jar"))
 
 
@@ -117,7 +117,7 @@ def _download(what: str, argv: list[str], variables: dict[str, str], seconds: fl
     )
 
 
-def _once(name: str, make: Callable[[Path], None]) -> Path:
+def once(name: str, make: Callable[[Path], None]) -> Path:
     """The directory of that name; `make` fills one that gets the name when it is whole."""
     directory, half, failed = _STORE / name, _STORE / f"{name}.half", _STORE / f"{name}.failed"
     with _alone(name):

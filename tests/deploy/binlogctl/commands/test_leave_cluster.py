@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,10 +12,10 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlogctl.commands import leave
 from tests.deploy.binlogctl.conftest import Ctl
+from tests.forked import Forked
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
-ROOT = Path(__file__).parents[4]
 DEADLINE_S = 40.0
 
 pytestmark = pytest.mark.integration
@@ -27,24 +24,22 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 async def nodes(
     etcd_clean: str, mariadb: MariaDbServer, tmp_path: Path, free_port: Callable[[], int]
-) -> AsyncIterator[dict[str, subprocess.Popen[bytes]]]:
+) -> AsyncIterator[dict[str, Forked]]:
     await (await StandaloneUpstream.connect(etcd_clean)).close()
-    environment = {
-        **os.environ,
+    account = {
         "MYSQL_HOST": "127.0.0.1",
         "MYSQL_PORT": str(mariadb.port),
         "MYSQL_USER": mariadb.user,
         "MYSQL_PSWD": mariadb.password,
     }
-    started: dict[str, subprocess.Popen[bytes]] = {}
+    started: dict[str, Forked] = {}
     try:
         for name, program in (("pump-1", "pump"), ("pump-2", "pump"), ("drain-1", "drainer")):
-            command = [
-                *(sys.executable, "-m", program, f"--addr=127.0.0.1:{free_port()}", f"--node-id={name}"),
-                *(f"--pd-urls={etcd_clean}", f"--data-dir={tmp_path / name}"),
-                f"--log-file={tmp_path / name}.log",
+            arguments = [
+                *(f"--addr=127.0.0.1:{free_port()}", f"--node-id={name}", f"--pd-urls={etcd_clean}"),
+                *(f"--data-dir={tmp_path / name}", f"--log-file={tmp_path / name}.log"),
             ]
-            started[name] = subprocess.Popen(command, cwd=ROOT, env=environment)
+            started[name] = Forked(program, arguments, **account)
         yield started
     finally:
         for process in started.values():
@@ -52,7 +47,7 @@ async def nodes(
             process.wait()
 
 
-async def until_well(ctl: Ctl, endpoint: str, nodes: dict[str, subprocess.Popen[bytes]]) -> dict[str, object]:
+async def until_well(ctl: Ctl, endpoint: str, nodes: dict[str, Forked]) -> dict[str, object]:
     clock = SystemClock()
     end_s = clock.monotonic_s() + DEADLINE_S
     while True:
@@ -66,12 +61,12 @@ async def until_well(ctl: Ctl, endpoint: str, nodes: dict[str, subprocess.Popen[
         await asyncio.sleep(0.1)
 
 
-async def ended(process: subprocess.Popen[bytes]) -> int:
+async def ended(process: Forked) -> int:
     return await asyncio.to_thread(process.wait, DEADLINE_S)
 
 
 async def test_the_life_of_a_cluster(
-    nodes: dict[str, subprocess.Popen[bytes]], etcd: str, ctl: Ctl, monkeypatch: pytest.MonkeyPatch
+    nodes: dict[str, Forked], etcd: str, ctl: Ctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leave, "POLL_S", 0.05)
     monkeypatch.setattr(leave, "REPORT_S", 0.2)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +14,9 @@ from drainer.points.image.manifest import ROWS, Manifest
 from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.decode.images import ImagePlan
 from drainer.txn import TableVersion
+from tests import forked
 from tests.drainer.support.apply_life import column, run
+from tests.forked import Forked
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, VARCHAR, TableInfo
 
@@ -40,8 +40,7 @@ def arguments(target: Target, tmp_path: Path) -> list[str]:
         f'[syncer]\ndb-type = "mysql"\n[syncer.to]\n{account}password = "{target.password}"\n'
     )
     config, image = str(tmp_path / "to.toml"), str(tmp_path / "image")
-    command = ["-m", "binlogctl", "restore", "-drainer-config", config, "-image", image]
-    return [sys.executable, *command, "-output", "json"]
+    return ["restore", "-drainer-config", config, "-image", image, "-output", "json"]
 
 
 def rows_there(target: Target) -> int:
@@ -55,14 +54,14 @@ def rows_there(target: Target) -> int:
 
 
 def test_a_process_that_is_killed_loses_and_doubles_nothing(target: Target, arguments: list[str]) -> None:
-    slow = subprocess.Popen([*arguments, "-rate", "2000"], stdout=subprocess.DEVNULL)
+    slow = Forked("binlogctl", [*arguments, "-rate", "2000"])
     end_s = time.monotonic() + DEADLINE_S
     while slow.poll() is None and not rows_there(target):
         assert time.monotonic() < end_s
     slow.kill()
     slow.wait()
     assert rows_there(target)
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    done = forked.run("binlogctl", *arguments)
     found = json.loads(done.stdout)
     assert (found["finished"], found["different"], found["compared"]) == (True, [], COUNT)
     counts = "SELECT MIN(n), MAX(n), COUNT(*) FROM (SELECT COUNT(*) n FROM kept.plain GROUP BY a) each_of"

@@ -20,6 +20,7 @@ from drainer.formats.obinlog.writer import commit_ts_of
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import Rows, verify
 from tests.fakes.kafka import Message, MockKafka
+from tests.forked import Forked
 from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on, status, stored, through
 from tests.kafka_broker import KafkaBroker
 from tests.waiting import until_here
@@ -51,7 +52,7 @@ class Scene(PumpScene):
 
     def start_drainer(
         self, kafka: MockKafka | KafkaBroker, more: str = "", *arguments: str
-    ) -> tuple[subprocess.Popen[bytes], str]:
+    ) -> tuple[Forked, str]:
         return self.start_sink(
             f'db-type = "kafka"\n[syncer.to]\nkafka-addrs = "{kafka.servers}"\nkafka-version = "0.8.2.0"\n'
             f'kafka-max-messages = 1024\nkafka-client-id = "tidb_binlog"\ntopic-name = "{TOPIC}"\n{more}',

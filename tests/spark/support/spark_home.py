@@ -1,0 +1,76 @@
+"""A home of Spark whose processes start with half of the work.
+
+Holds   all of the installed package, by links, and an archive of the classes that a session loads. Where
+        Spark puts zips in front of the path of its Python processes (pyspark.zip, py4j), a directory with a
+        link to the installed package
+Why     a JVM that loads and checks ten thousand classes one by one takes twice the CPU for its first job;
+        what is imported from a zip is compiled anew by each Python process
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import py4j
+import pyspark
+
+from tests.spark.support import spark_versions
+
+_QUICK: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds
+_SESSION: Final = """
+from drainer.spark.session import session
+spark = session("classes", "local[2]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"})
+spark.range(1000).selectExpr("id % 7 AS k").groupBy("k").count().orderBy("k").collect()
+"""
+_CLASSES: Final = "classes.jsa"
+
+
+def environ() -> dict[str, str]:
+    """For the JVMs of commands and clusters, and their Python processes. Made once for a checkout; nothing
+    where there is no Java."""
+    java = shutil.which("java")
+    if java is None:
+        return {}
+    given = [pyspark.__version__, pyspark.__file__, os.path.realpath(java), str(os.stat(java).st_mtime_ns)]
+    key = hashlib.sha256(" ".join(given).encode()).hexdigest()[:12]
+    home = spark_versions.once(f"home-{key}", _link)
+    classes = spark_versions.once(f"classes-{key}", lambda target: _dump(home, target))
+    return _environ(home, f"-XX:SharedArchiveFile={classes / _CLASSES}")
+
+
+def _environ(home: Path, option: str) -> dict[str, str]:
+    jvm = f"{_QUICK} {option}"
+    return {
+        "SPARK_HOME": str(home),
+        "SPARK_LAUNCHER_OPTS": _QUICK,
+        "SPARK_SUBMIT_OPTS": jvm,
+        "SPARK_DAEMON_JAVA_OPTS": jvm,
+    }
+
+
+def _dump(home: Path, target: Path) -> None:
+    """A JVM that lacks the file, or cannot use it, loads its classes as ever."""
+    target.mkdir()
+    variables = os.environ | _environ(home, f"-XX:ArchiveClassesAtExit={target / _CLASSES}")
+    # It is written when the session's JVM ends, which holds the pipes.
+    subprocess.run([sys.executable, "-c", _SESSION], env=variables, capture_output=True, check=True)
+
+
+def _link(home: Path) -> None:
+    installed = Path(pyspark.__file__).parent
+    home.mkdir()
+    for entry in installed.iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
+    packages = {"pyspark": installed, "py4j": Path(py4j.__file__).parent}
+    for archive in (installed / "python" / "lib").glob("*.zip"):
+        name = archive.name.partition("-")[0].removesuffix(".zip")
+        link = home / "python" / "lib" / archive.name / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(packages[name])
