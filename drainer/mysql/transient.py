@@ -25,11 +25,12 @@ class Trouble(Enum):
     RESOURCES = "server out of space or memory"
     COMMIT = "commit failed"
     STORE = "TiDB's store"
+    RELAY_LOG = "relay log is slow"
 
     @property
     def keeps_connection(self) -> bool:
         """The session is as good as before, once it is rolled back."""
-        return self is Trouble.LOCK
+        return self in (Trouble.LOCK, Trouble.RELAY_LOG)
 
 
 NUMBERS: Final[dict[Trouble, tuple[int, ...]]] = {

@@ -3,7 +3,7 @@ the upstream.
 
 Drives  a binlog directory and its locks, on a thread of its own (`RelayFiles`)
 Owns    what was appended and is not in a file yet, and what is known to be durable
-Order   append, sync, hand to the lanes; remove a file when all in it is applied and the checkpoint stored
+Order   append, sync, commit downstream; remove a file when all in it is applied and the checkpoint stored
 Holds   what `sync` returned for is durable with its directory entry. A full disk is waited for, nothing is
         lost; any other failure is final
 Stops   `close` syncs what was appended; a disk that stays full ends with whoever cancels it
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,30 @@ class LoggedLarge:
 
 Entry: TypeAlias = Transaction | LoggedDdl | LoggedLarge | str
 """A text are the rules in force for what follows."""
+
+
+class LogMark:
+    """How far the log is durable, for threads that must not commit what lies above."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._durable_ts = 0  # all at or below it is on the medium; never falls
+
+    def reach(self, durable_ts: Ts) -> None:
+        """Everything at or below it is on the medium."""
+        with self._condition:
+            self._durable_ts = max(self._durable_ts, durable_ts)
+            self._condition.notify_all()
+
+    def wake(self) -> None:
+        """Have those that wait look whether they still want to."""
+        self.reach(0)
+
+    def wait(self, commit_ts: Ts, ended: threading.Event, timeout_s: float) -> bool:
+        """Tell whether it is durable, at the latest after so many seconds, or when `ended` is set."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._durable_ts >= commit_ts or ended.is_set(), timeout_s)
+            return self._durable_ts >= commit_ts
 
 
 class RelayFiles:
@@ -186,6 +211,8 @@ class RelayLog:
         self._inside = False  # a transaction of which more pieces come
         self._appended = self._durable = 0  # items since the start
         self._appended_bytes = self._durable_bytes = 0
+        self._upto_ts = 0  # everything at or below it was appended; never falls
+        self.mark = LogMark()
         self._resolved_ts = 0  # up to here nothing is needed
         self._syncing: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
@@ -256,26 +283,29 @@ class RelayLog:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    async def sync(self) -> None:
+    async def sync(self, upto_ts: Ts = 0) -> None:
         """Everything appended before is on the medium when this returns; calls share their syncs.
 
+        The mark stands at `upto_ts`, at or below which everything was appended, as soon as it is there.
         A transaction in pieces is there when its last piece was appended before. Raises `Broken`, `RowError`.
         """
         upto = self._appended
+        self._upto_ts = max(self._upto_ts, upto_ts)
         while self._durable < upto or self._failure is not None:
             if self._failure is not None:
                 raise self._failure
             if self._syncing is None:
                 self._syncing = asyncio.get_running_loop().create_task(self._sync())
             await asyncio.shield(self._syncing)
+        self.mark.reach(upto_ts)  # nothing new was appended for it, perhaps
 
     async def _sync(self) -> None:
         """Once, for all that was appended by now. What fails is kept for those who wait."""
         entries, self._entries = self._entries, []
-        upto = self._appended, self._appended_bytes
+        upto, upto_ts = (self._appended, self._appended_bytes), self._upto_ts
         started_s = self._clock.monotonic_s()
         try:
-            counts, total = await self._patiently(entries)
+            counts, total = await self._patiently(entries, upto_ts)
         except Exception as error:
             self._fail(error)
         else:
@@ -285,12 +315,12 @@ class RelayLog:
         finally:
             self._syncing = None
 
-    async def _patiently(self, entries: Sequence[Entry]) -> tuple[tuple[int, ...], int]:
+    async def _patiently(self, entries: Sequence[Entry], upto_ts: Ts) -> tuple[tuple[int, ...], int]:
         """A full disk is waited for; files that are done may be removed meanwhile."""
         loop, backoff = asyncio.get_running_loop(), Backoff(0.1, 2.0)
         while True:
             try:
-                sizes = await loop.run_in_executor(self._thread, self._files.sync, entries)
+                sizes = await loop.run_in_executor(self._thread, self._write, entries, upto_ts)
             except DiskFull as error:
                 if not self.waiting_for:
                     logger.warning("relay log waits for space on its disk", reason=str(error))
@@ -302,6 +332,12 @@ class RelayLog:
                     logger.info("relay log has space again")
                     self.waiting_for = ""
                 return sizes
+
+    def _write(self, entries: Sequence[Entry], upto_ts: Ts) -> tuple[tuple[int, ...], int]:
+        """On the thread: lanes that wait to commit need not wait for the event loop, too."""
+        sizes = self._files.sync(entries)
+        self.mark.reach(upto_ts)
+        return sizes
 
     def done(self, resolved_ts: Ts) -> None:
         """Everything at or below it is applied, and the stored checkpoint says so: remove what holds no more.

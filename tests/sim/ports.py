@@ -19,6 +19,7 @@ from drainer.checkpoint import lane_table, savepoint, store
 from drainer.formats import binlog_directory
 from drainer.mysql import addresses, connection, refusal
 from drainer.reading.subscribe import named_reader
+from drainer.relay import relay_log
 from drainer.sink.file import segments
 from drainer.sink.mysql import lane, row_mismatch
 from drainer.stream.pull import spill
@@ -236,7 +237,7 @@ def install() -> None:
 
 
 def _install_drainer() -> None:
-    for module in (lane, row_mismatch, addresses, lane_table, store):
+    for module in (lane, relay_log, row_mismatch, addresses, lane_table, store):
         module.threading = THREADING  # type: ignore[attr-defined]
     lane.Lane.__bases__ = (SimThread,)
     refusal.wait = wait_for  # type: ignore[assignment]

@@ -233,9 +233,19 @@ class SimCondition(SimLock):
         finally:
             self.acquire()
 
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        self.release()
+        try:
+            wait(self._listening, predicate, timeout)
+        finally:
+            self.acquire()
+        return predicate()
+
     def notify(self) -> None:
         self._notices += 1
         _wake(self._listening)
+
+    notify_all = notify
 
 
 class SimEvent:

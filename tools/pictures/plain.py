@@ -60,7 +60,7 @@ def one_moment(out: Drawing) -> None:
 def relay_log(out: Drawing) -> None:
     """What the relay log is for.
 
-    A Drainer writes each binlog to its relay log before a lane applies it. When the upstream is
+    A Drainer writes each binlog to its relay log before a lane commits it. When the upstream is
     lost, recovery reads the relay log and brings all lanes to its last whole record.
     """
     out.box(10, 60, 130, 50, "Pumps", "lost", kind="gone")

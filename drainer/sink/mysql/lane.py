@@ -2,7 +2,8 @@
 
 Drives  `row_fold` and `statement`; owns its connection and its row of the lane table
 Owns    a thread; chunks come in by `offer`, results go out through the callbacks given
-Holds   a batch and the lane's new position commit in one downstream transaction, guarded by the epoch
+Holds   a batch and the lane's new position commit in one downstream transaction, guarded by the epoch,
+        and not before the batch is durable in the relay log, if there is one
 Stops   `finish` lets it commit what is queued, `abandon` ends it after the statement under way
 
 A batch is whatever is queued when the lane is free, up to `batch_rows` and `batch_bytes`: an idle lane
@@ -46,8 +47,9 @@ from drainer.mysql.rows.table_target import missing, refreshed
 from drainer.mysql.session import DownstreamSession
 from drainer.mysql.table_reader import read_table
 from drainer.mysql.transient import Trouble
+from drainer.relay.relay_log import LogMark
 from drainer.sink.mysql import refused_rows
-from drainer.sink.mysql.lane_work import Overwritten, TooLarge, Waiting, Work, described, traced
+from drainer.sink.mysql.lane_work import NotLogged, Overwritten, TooLarge, Waiting, Work, described, traced
 from drainer.sink.mysql.row_mismatch import Drift
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
@@ -61,17 +63,20 @@ logger = log.get("drainer.lane")
 STATEMENT_BYTES_MAX: Final = 1 << 20
 PACKET_SLACK_BYTES: Final = 4096
 READ_TIMEOUT_MAX_S: Final = 3600.0
+LOG_REASON: Final = "the relay log has not got its binlogs on disk"
 # Unknown column, wrong number of values, no such table, a column that needs a value or computes it: the table
 # is not what it was when it was read.
 OTHER_SHAPE: Final = frozenset({1054, 1136, 1364, 1906, 3105, NO_SUCH_TABLE})
 LOST_DURING_QUERY: Final = 2013
+LOGGED_MAX_S: Final = 1.0  # so long rows are locked downstream for a relay log whose disk is slow, or full
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSettings:
     """`strict`: stop where the downstream is not as it should be, instead of counting it.
 
-    `log_values`: errors may show row values. `drift`: where lanes report; it outlives them.
+    `log_values`: errors may show row values. `drift`: where lanes report; it outlives them. `logged`: of the
+    relay log, None without one.
     `on_refused` is asked, once a constraint, before rows that break it are refused for good. With
     `rows_may_wait` whatever is refused of a table for good is `RowsRefused`.
     """
@@ -83,6 +88,7 @@ class LaneSettings:
     log_values: bool = False
     sync_mode: int = FULL
     drift: Drift | None = None
+    logged: LogMark | None = None
     on_refused: Ask | None = None
     rows_may_wait: bool = False
 
@@ -177,6 +183,8 @@ class Lane(threading.Thread):
     def abandon(self) -> None:
         """End without committing what is queued."""
         self._abandoned.set()
+        if self._settings.logged is not None:
+            self._settings.logged.wake()
         self.finish()
 
     # -- the thread ------------------------------------------------------------------------------
@@ -256,6 +264,8 @@ class Lane(threading.Thread):
             if work.prepared is None:
                 with trace.span("folds, renders"):
                     work.prepared = self._prepare(work)
+            if work.log_first and not self._is_logged(work):
+                return self._wait(Trouble.RELAY_LOG, LOG_REASON)
             # A COMMIT whose answer got lost may have been carried out.
             if work.in_doubt and self._table.position(connection, self.number, lock=True) == work.position:
                 connection.rollback()
@@ -263,6 +273,10 @@ class Lane(threading.Thread):
                 self._transaction(connection, work, work.prepared)
             self._table.committed.note(self.number, work.position)
             return None
+        except NotLogged:
+            work.log_first = True
+            self._roll_back(work, Trouble.RELAY_LOG)
+            return self._wait(Trouble.RELAY_LOG, LOG_REASON)
         except TooLarge:
             self.session.close()  # a new session has the limit of now
             return self._wait(Trouble.CONNECTION, "max_allowed_packet was raised")
@@ -353,6 +367,7 @@ class Lane(threading.Thread):
                 self._running = net.table
                 prepared += statements((net,), self._bytes_max, replaying=work.replaying, cut=work.cut)
             self._running = None
+            work.log_first |= any(net.table.repeats for net in folds)  # what COMMIT has no say in
             return prepared
         except Corruption as error:
             raise Corruption(f"{work.range_text}: {error.message}", hint=error.hint) from None
@@ -377,6 +392,9 @@ class Lane(threading.Thread):
             if self._settings.on_refused is not None and statement.overwrote(affected):
                 work.ask_about(statement.table)
         self._running = None
+        with trace.span("waits for the relay log"):
+            if not self._is_logged(work):
+                raise NotLogged
         with trace.span("moves its position"):
             self._table.advance(connection, self.number, work.position)
         executed_s = self._clock.monotonic_s()
@@ -384,6 +402,11 @@ class Lane(threading.Thread):
             connection.commit()
         metrics.QUERY_SECONDS.labels("exec").observe(executed_s - started_s)
         metrics.QUERY_SECONDS.labels("commit").observe(self._clock.monotonic_s() - executed_s)
+
+    def _is_logged(self, work: Work) -> bool:
+        """Whether the batch may commit, as far as the relay log is concerned; waits a moment for it."""
+        logged = self._settings.logged
+        return logged is None or logged.wait(work.position.commit_ts, self._abandoned, LOGGED_MAX_S)
 
     def _execute(self, connection: Connection, statement: Statement) -> int:
         if not statement.lax:

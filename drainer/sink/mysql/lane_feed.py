@@ -1,8 +1,8 @@
-"""Lane feed: what was cut goes to the lanes, with a relay log as soon as all of it is durable there.
+"""Lane feed: what was cut goes to the lanes and, with a relay log, to its disk at the same time.
 
 Drives  the relay log, if there is one
-Holds   lanes get chunks in the order in which they were cut. While one lot is being synced the next one is
-        cut, but not a third: the log bounds what waits
+Holds   lanes get chunks in the order in which they were cut, and commit none before it is durable in the log.
+        While one lot is being synced the next one is cut, but not a third: the log bounds what waits
 Stops   `settled` returns when nothing is under way; it raises what made it impossible to feed the lanes
 
 Tests  tests/drainer/sink/mysql/test_lane_feed.py, tests/drainer/app/test_recovery.py
@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from drainer.mysql.rows.change import Chunk
 from drainer.relay.relay_log import RelayLog
 from drainer.sink.mysql.lane_set import LaneSet
 from drainer.stream.pull.merged import Spilled
@@ -90,20 +89,19 @@ class LaneFeed:
             lanes.hand_over(upto_ts)
             return
         await self.settled()
-        self._under_way = asyncio.ensure_future(self._give(lanes, lanes.cut(), upto_ts))
-        self._under_way.add_done_callback(self._note)
-
-    async def _give(self, lanes: LaneSet, cut: list[tuple[int, Chunk]], upto_ts: Ts) -> None:
-        assert self._relay is not None
-        await self._relay.sync()
+        cut = lanes.cut()
         lanes.offer(cut, upto_ts)
+        if cut:
+            logged_ts = max(chunk.position.commit_ts for _, chunk in cut)
+            self._under_way = asyncio.ensure_future(self._relay.sync(logged_ts))
+            self._under_way.add_done_callback(self._note)
 
     def _note(self, done: asyncio.Future[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
             self._on_failed(error)
 
     async def settled(self) -> None:
-        """What was given is with the lanes."""
+        """What was given is in the log."""
         if self._under_way is not None:
             await asyncio.shield(self._under_way)
             self._under_way = None

@@ -22,6 +22,10 @@ class TooLarge(Exception):
     """A statement that the session's limit does not let through."""
 
 
+class NotLogged(Exception):
+    """The relay log takes long; rows are not to be locked downstream meanwhile."""
+
+
 @dataclass(slots=True)
 class Waiting:
     """What keeps a lane from working: since when (monotonic seconds), how often it tried."""
@@ -52,6 +56,7 @@ class Work:
         self.cut = any(chunk.cut for chunk in batch)
         self.prepared: list[Statement] | None = None
         self.in_doubt = False  # an earlier attempt may have been committed
+        self.log_first = False  # the relay log is waited for before the first statement, not before COMMIT
         self.drift: list[tuple[str, int]] = []
         self.asked: set[str] = set()  # constraints that it broke
         self.about: set[str] = set()  # tables whose keys were asked about

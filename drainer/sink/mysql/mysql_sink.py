@@ -2,7 +2,8 @@
 
 Drives  the lanes (what TiDB calls workers), the DDL barrier, the relay log, the checkpoint keeper
 Holds   rows before a DDL are committed before it runs, rows after it go out after it is recorded; with a
-        relay log, all of it is durable there first; the stored checkpoint never passes uncommitted work
+        relay log, all of it is durable there before it is committed; the stored checkpoint never passes
+        uncommitted work
 Stops   commits what lanes have, stores `consistent = true`; if that takes longer than allowed, lanes are
         abandoned and their positions say where to continue
 
@@ -353,7 +354,7 @@ def mysql_sink(
         start.positions,
         target,
         keeper,
-        replace(settings, lane=lane),
+        replace(settings, lane=replace(lane, logged=relay.mark if relay is not None else None)),
         clock,
         background,
         after_ts=start.floor_ts if quarantine.waits else None,

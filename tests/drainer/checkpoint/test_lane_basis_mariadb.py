@@ -14,7 +14,7 @@ from drainer.checkpoint.lane_basis import HASH_VERSION
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
 from drainer.mysql.rows.causality import fold_id_of, lane_of_key, lane_of_table
-from drainer.relay.relay_log import RelayLog
+from drainer.relay.relay_log import LogMark, RelayLog
 from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import DELETE, INSERT, Ddl, Transaction
 from tests.drainer.checkpoint.lanes_apart import apart
@@ -327,6 +327,7 @@ class Logged(RelayLog):
         self.items: list[tuple[Any, str | None]] = []
         self.on_sync: Callable[[], None] = lambda: None
         self.waiting_for = ""
+        self.mark = LogMark()
 
     def watch(self, on_failed: object) -> None: ...
     def done(self, resolved_ts: int) -> None: ...
@@ -339,9 +340,10 @@ class Logged(RelayLog):
     def append(self, item: Any, text: str | None = None) -> None:
         self.items.append((item, text))
 
-    async def sync(self) -> None:
+    async def sync(self, upto_ts: int = 0) -> None:
         self.on_sync()
         await asyncio.sleep(0.05)
+        self.mark.reach(upto_ts)
 
 
 async def test_a_large_transaction_is_logged_and_applied_by_the_same_rules(target: Target) -> None:

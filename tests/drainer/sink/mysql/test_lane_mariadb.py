@@ -21,6 +21,8 @@ from drainer.mysql.rows.change import Position, TableTarget
 from drainer.mysql.rows.column_match import PARTIAL
 from drainer.mysql.rows.table_target import target_of
 from drainer.mysql.table_reader import read_table
+from drainer.relay.relay_log import LogMark
+from drainer.sink.mysql import lane
 from drainer.sink.mysql.dispatcher import Dispatcher
 from drainer.sink.mysql.lane import Lane, LaneSettings
 from drainer.sink.mysql.row_mismatch import Drift
@@ -91,6 +93,18 @@ class World:
         found = self.results.get(timeout=WAIT_S)
         assert isinstance(found, BinlogError), found
         return found
+
+    def executed(self, name: str) -> None:
+        """Until the table has a row that is not committed."""
+        self.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+        tick = threading.Event()
+        for _ in range(int(WAIT_S / 0.01)):
+            if self.rows(name):
+                break
+            tick.wait(0.01)
+        assert self.rows(name)
+        self.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        assert not self.rows(name)
 
     def waits(self, trouble: str) -> dict[str, Any]:
         """Until the lane says so."""
@@ -311,6 +325,63 @@ def test_a_locked_row_is_waited_for(world: World) -> None:
     world.committed()
     assert "trouble" not in plain(lane.state())
     assert world.rows("t") == [(1, 9, "b")]
+
+
+def test_nothing_is_committed_before_the_relay_log_has_it(world: World) -> None:
+    target, mark = world.made(INT_KEY, "t", INT_DDL), LogMark()
+    world.start(logged=mark)
+    world.offer(target, insert(INT_KEY, 1, 10, "a"))
+    world.executed("t")
+    mark.reach(world.ts - 1)
+    assert world.results.empty()
+    assert world.rows("t") == []
+    mark.reach(world.ts)
+    world.committed()
+    assert world.rows("t") == [(1, 10, "a")]
+
+
+def test_a_relay_log_that_takes_long_keeps_no_row_locked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "LOGGED_MAX_S", 0.05)
+    target, mark = world.made(INT_KEY, "t", INT_DDL), LogMark()
+    world.run(f"INSERT INTO {SCHEMA}.t VALUES (1, 0, 'a')")
+    running = world.start(logged=mark)
+    world.offer(target, update(INT_KEY, (1, 0, "a"), (1, 9, "b")))
+    world.waits("relay log is slow")
+    world.run("SET innodb_lock_wait_timeout = 20")
+    world.run(f"UPDATE {SCHEMA}.t SET s = 'other' WHERE id = 1")
+    mark.reach(world.ts)
+    world.committed()
+    assert "trouble" not in plain(running.state())
+    assert world.rows("t") == [(1, 9, "b")]
+
+
+def test_rows_that_cannot_be_taken_back_wait_for_the_relay_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "LOGGED_MAX_S", 0.05)
+    world.made(INT_KEY, "t", INT_DDL)
+    world.run(f"ALTER TABLE {SCHEMA}.t ENGINE=Aria")
+    target, mark = world.seen(INT_KEY, "t"), LogMark()
+    world.start(logged=mark)
+    world.offer(target, insert(INT_KEY, 1, 10, "a"))
+    world.waits("relay log is slow")
+    assert world.rows("t") == []
+    mark.reach(world.ts)
+    world.committed()
+    assert world.rows("t") == [(1, 10, "a")]
+
+
+def test_a_lane_that_waits_for_the_relay_log_ends_at_once(world: World) -> None:
+    target = world.made(INT_KEY, "t", INT_DDL)
+    running = world.start(logged=LogMark())
+    world.offer(target, insert(INT_KEY, 1, 10, "a"))
+    world.executed("t")
+    running.abandon()
+    running.join(WAIT_S)
+    assert not running.is_alive()
+    assert world.rows("t") == []
 
 
 def test_a_read_only_server_is_waited_for(world: World) -> None:

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,9 +18,11 @@ from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.keeper import HOLD_S, PURGE_S
 from drainer.ddl.run import progress
 from drainer.mysql.connection import Target, connect
-from drainer.mysql.errors import SessionError
+from drainer.mysql.errors import NoSuchTable, SessionError
+from drainer.mysql.transient import Trouble
+from drainer.relay.relay_log import Entry, RelayFiles, RelayLog
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
-from drainer.txn import INSERT
+from drainer.txn import INSERT, Transaction
 from tests.drainer.support.apply_life import (
     Life,
     Recording,
@@ -30,7 +34,7 @@ from tests.drainer.support.apply_life import (
     stored_ts,
 )
 from tidb_binlog import binlog
-from tidb_binlog.clock import ManualClock
+from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.record import crc32c
 from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
@@ -65,9 +69,11 @@ def spill(payload: bytes) -> Spilled:
     )
 
 
-def count(target: Target) -> tuple[int, int]:
+def count(target: Target, isolation: str = "READ COMMITTED") -> tuple[int, int]:
     connection = connect(target)
-    with contextlib.closing(connection):
+    rows = distinct = 0
+    with contextlib.closing(connection), contextlib.suppress(NoSuchTable):  # it is created by the stream
+        connection.run(b"SET SESSION TRANSACTION ISOLATION LEVEL " + isolation.encode())
         ((rows, distinct),) = connection.rows(b"SELECT COUNT(*), COUNT(DISTINCT a) FROM d.t")
     return int(rows), int(distinct)
 
@@ -101,6 +107,35 @@ async def test_a_large_transaction_survives_stops_and_deaths(target: Target, key
     assert await Life(recorded, target).run()
     assert count(target) == (ROWS, ROWS)
     assert stored_ts(target) == 1001
+
+
+async def test_rows_are_executed_while_the_relay_log_syncs_and_committed_after_it(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, synced = RelayFiles.sync, threading.Event()
+
+    def held(files: RelayFiles, entries: Sequence[Entry] = ()) -> tuple[tuple[int, ...], int]:
+        sizes = sync(files, entries)
+        if any(isinstance(entry, Transaction) for entry in entries):
+            synced.wait()
+        return sizes
+
+    monkeypatch.setattr(RelayFiles, "sync", held)
+    relay = RelayLog.open(str(tmp_path), 0, SystemClock())
+    life = Life(recording(keyed=True, spilled=False), target, batch_rows=ROWS, relay=relay)
+    run = asyncio.create_task(life.run())
+    try:
+        while not count(target, "READ UNCOMMITTED")[0]:
+            await asyncio.sleep(0.01)
+        while count(target) == (0, 0) and Trouble.RELAY_LOG.value not in {
+            state.trouble for state in life.sink.lane_states()
+        }:
+            await asyncio.sleep(0.01)
+        assert count(target) == (0, 0)
+    finally:
+        synced.set()
+    assert await run
+    assert count(target) == (ROWS, ROWS)
 
 
 async def test_a_reload_changes_how_many_rows_a_transaction_has(target: Target) -> None:
