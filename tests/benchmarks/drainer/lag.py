@@ -3,7 +3,7 @@
 A probe transaction each second (under load every 0.3 s) through `pumpclient`; a reader asks MariaDB every
 2 ms. The first row of a table, for which the drainer reads its definition downstream and connects a lane, is
 told apart. Compared with a direct INSERT and COMMIT into the same MariaDB, from its beginning until the same
-reader sees it. Go's pumps with Go's drainer are probed in the same way behind ours, in a cluster of their own.
+reader sees it. Go's pumps with Go's drainer are probed in the same way behind ours, in their own cluster.
 """
 
 from __future__ import annotations
