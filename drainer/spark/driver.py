@@ -21,6 +21,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from drainer.spark import jvm
 from tidb_binlog import errors
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError, ConfigError, Unavailable
@@ -138,6 +139,12 @@ class TaskProgress:
         return stages, done, tasks
 
 
+class JvmGone(BinlogError):
+    """The session is gone for good: only another process gets a new one."""
+
+    exit_code = 3
+
+
 def translated(error: BaseException) -> BinlogError | None:
     """What to tell the user for this exception."""
     if isinstance(error, BinlogError):
@@ -150,6 +157,11 @@ def translated(error: BaseException) -> BinlogError | None:
         return Unavailable(
             f"the Spark cluster lost this job: {text.splitlines()[0]}",
             hint="look into the executors' logs (memory is the usual cause), then run the same command again",
+        )
+    if jvm.has_ended(error):
+        return JvmGone(
+            "Spark's JVM has ended, and with it this command",
+            hint="run the same command again; with more memory (--conf spark.driver.memory=4g) if it ran out",
         )
     if text.startswith(_IS_THERE):
         path = text.removeprefix(_IS_THERE).partition(" already exists")[0]

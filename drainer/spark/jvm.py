@@ -10,6 +10,8 @@ Tests   tests/spark/test_session.py
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 _NOISE: Final = b"WARNING: Using incubator modules: "
 STDERR: Final = 2
+_ENDING_S: Final = 1.0
+"""Its sockets are closed before it is gone."""
 
 
 def start(conf: SparkConf) -> JavaGateway:
@@ -31,6 +35,23 @@ def start(conf: SparkConf) -> JavaGateway:
         return launch_gateway(conf, {"stderr": theirs})  # type: ignore[no-untyped-call]
     finally:
         os.close(theirs)  # the JVM has its own: the thread ends with the last process that writes
+
+
+def has_ended(error: BaseException) -> bool:
+    """Whether it was started here and has, where this error says that it does not answer."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    if process is None:
+        return False
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    if isinstance(error, Py4JJavaError) or not isinstance(error, Py4JError | OSError):
+        return False
+    try:
+        process.wait(_ENDING_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def copy(source: int, target: int) -> None:

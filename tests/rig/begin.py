@@ -191,7 +191,7 @@ class Begin(RigRun):
             if process.state != "killed":
                 raise _ended_badly(process, arguments)
             self.loading.kills += 1
-            self.statistics.faults["kill -9"] += 1
+            self.statistics.killed("load")
 
     async def _verify(self, end_s: float) -> None:
         """While both sides are written to, again and again until `end_s`."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
@@ -158,6 +159,8 @@ class Chaos:
             self._faults.append((3, self._rows_refused))
         if cluster.small_disk is not None:
             self._faults.append((1, self._disk_full))
+        if cluster.streams:
+            self._faults += [(3, self._jvm_killed), (2, self._driver_killed)]
 
     async def run(self, end_s: float, clock: Clock) -> None:
         """Until `end_s` (monotonic)."""
@@ -176,10 +179,28 @@ class Chaos:
     async def _kill(self) -> None:
         victim = self._random.choice([*self._nodes, self._mariadb])
         victim.kill()
-        self._count("kill -9")
+        self._statistics.killed(victim.name)
         await asyncio.sleep(self._random.uniform(*DOWN_S))
         if not victim.is_running:
             victim.start()
+
+    async def _jvm_killed(self) -> None:
+        """Where batches are so small that Spark has no part in them there is none."""
+        if (found := self._cluster.jvm(self._random)) is not None:
+            name, pid = found
+            os.kill(pid, signal.SIGKILL)
+            self._statistics.killed(name)
+
+    async def _driver_killed(self) -> None:
+        """Alone: its JVM and its tasks go on until they notice, beside the next one's."""
+        assert self._cluster.drainer is not None
+        process = self._cluster.drainer.process
+        self._cluster.leave_behind()
+        process.signal(signal.SIGKILL)
+        self._statistics.killed("driver")
+        while process.is_running:
+            await asyncio.sleep(WATCH_S)
+        process.start()
 
     async def _freeze(self) -> None:
         victim = self._random.choice([*self._nodes, self._mariadb])
@@ -350,7 +371,7 @@ async def run_replay_kills(
         replay.gate.clear()
         for node in victims:
             node.process.kill()
-            statistics.faults["kill -9"] += 1
+            statistics.killed(node.name)
         report(f"killed {' and '.join(node.name for node in victims)} after {replay.sent} records")
         await asyncio.sleep(random.uniform(0.05, 0.3))
         for node in victims:

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 from binlog_playground.cluster.cluster import Cluster, Node, http_request
 from binlog_playground.cluster.mariadb import MariaDbServer
@@ -18,10 +19,12 @@ from binlog_playground.cluster.supervisor import Process
 from tests.rig import small_disk
 from tests.rig.proxy import Proxy
 from tests.rig.small_disk import SmallDisk
+from tests.spark.support import spark_command
 from tidb_binlog.clock import Clock
 
 RELAY_DISK_MIB = 96
 RELOAD_S = 30.0
+EXECUTORS = "local-cluster[2,1,512]"
 
 Routes = Mapping[tuple[str, str], str]
 """Targets in the same database by (schema, table)."""
@@ -58,6 +61,9 @@ class RigCluster(Cluster):
         """What the Drainer connects to instead of MariaDB, once faults are prepared."""
         self.small_disk: SmallDisk | None = None
         """Below the relay log, where this user may mount one."""
+        self.streams = False
+        """A stream of binlog-spark is in the Drainer's place."""
+        self._left_behind: list[int] = []
         self._drainer_text = ""
         """The Drainer's file without its routes."""
 
@@ -82,14 +88,31 @@ class RigCluster(Cluster):
         self.write_routes(node.name, routes)
         return await self.begin_drainer(node)
 
-    async def start_stream(self, small: str) -> Node:
-        """Start a stream of binlog-spark in the Drainer's place."""
+    async def start_stream(self, small: str, routes: Routes) -> Node:
+        """Start a stream of binlog-spark in the Drainer's place; its executors have JVMs of their own."""
         node = self.prepare_drainer()
+        self._drainer_text = self.config_of(node.name).read_text()
+        self.write_routes(node.name, routes)
         arguments = ["stream", f"--config={self.config_of(node.name)}", "--name", node.name, "--small", small]
-        arguments += ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--output", "json"]
+        arguments += ["--master", EXECUTORS, "--output", "json"]
+        arguments += ["--conf", "spark.driver.memory=1g", "--conf", "spark.executor.memory=512m"]
+        self.streams = True
         return await self.begin_drainer(
             replace(node, process=self._python(node.name, "drainer.spark", arguments))
         )
+
+    def jvm(self, random: Random) -> tuple[str, int] | None:
+        """One of the stream's, its name and process id, None if it has none now: mostly an executor."""
+        assert self.drainer is not None
+        pid = self.drainer.process.pid
+        found = [("executor", each) for each in spark_command.executors(pid)]
+        found += [("driver's JVM", each) for each in spark_command.drivers(pid)]
+        return random.choice(found) if found else None
+
+    def leave_behind(self) -> None:
+        """The stream is to be killed without its JVM, which is to be gone at the end."""
+        assert self.drainer is not None
+        self._left_behind.append(self.drainer.process.pid)
 
     def write_routes(self, name: str, routes: Routes) -> None:
         """Into the file of a Drainer, which takes them with a reload or its next start."""
@@ -122,7 +145,9 @@ class RigCluster(Cluster):
         self.subscriber.start()
 
     async def close(self) -> None:
-        """End our own connections."""
+        """End our own connections, and what was left behind."""
+        for pid in self._left_behind:
+            spark_command.kill_session(pid)
         if self.proxy is not None:
             await self.proxy.close()
         await super().close()

@@ -67,7 +67,7 @@ class Moving:
             statistics.faults["rules changed"] += 1
             if self._random.random() < KILLED:  # the next start reads them
                 drainer.process.kill()
-                statistics.faults["kill -9"] += 1
+                statistics.killed(drainer.name)
                 if not drainer.process.is_running:
                     drainer.process.start()
                 continue

@@ -33,7 +33,14 @@ from tests.rig.workload import tables
 from tests.rig.workload.evolution import Evolution, creation
 from tests.rig.workload.limits import MARIADB, misplaced
 from tests.rig.workload.model import Model
-from tests.rig.workload.session import Writer, run_evolution, run_probe, run_rare_endings, run_session
+from tests.rig.workload.session import (
+    Writer,
+    run_evolution,
+    run_large,
+    run_probe,
+    run_rare_endings,
+    run_session,
+)
 from tests.rig.workload.workload import Ending, Workload
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
@@ -43,9 +50,14 @@ QUIET_CHAOS_S: Final = 20.0
 DDL_PAUSE_S: Final = 1.5
 SHARDS: Final = "shards"
 ROUTES: Final = {(SCHEMA, "shard_1"): SHARDS, (SCHEMA, "shard_2"): SHARDS}
+SPARK_ROUTES: Final = ROUTES | {(SCHEMA, name): f"routed_{name}" for name in ("no_key", "evolving")}
+"""A stream takes no other rules while it runs: some tables have another name from the beginning."""
 MOVING: Final = (SCHEMA, "moving")
 GROWING: Final = (tables.REFUSING, "moving")
 RARE_ENDINGS: Final = {Ending.ABANDON: 18.0, Ending.LOSE_COMMIT: 14.0}
+LARGE: Final = 4000
+"""Statements; of a stream of Spark it is about as many rows as it writes at once, and more."""
+LARGE_EVERY_S: Final = 7.0
 SPARK_STARTS_S: Final = 300.0
 """Three JVMs on a machine that has other work, and again after each kill."""
 
@@ -69,7 +81,7 @@ class RigRun(Run):
     async def demo(self) -> Report:
         """Recorded workload, random workload, comparison."""
         scenario = load(RECORDED)
-        self._routes = {} if self.options.spark else ROUTES
+        self._routes = SPARK_ROUTES if self.options.spark else ROUTES
         await self._start(scenario, PUMPS)
         model = Model(SCHEMA)
         async with self._background(tables_with_rows(scenario)):
@@ -117,7 +129,7 @@ class RigRun(Run):
             if self.cluster.small_disk is None:
                 self._view.say("not among the faults: a full disk, which only root can make")
         if self.options.spark:
-            await self.cluster.start_stream(self.options.spark)
+            await self.cluster.start_stream(self.options.spark, self._routes)
         else:
             await self.cluster.start_routed_drainer(self._routes)
         if self.options.subscriber:
@@ -150,7 +162,7 @@ class RigRun(Run):
             writer = Writer(publisher, self.cluster.upstream, model, self.statistics, ids, version)
             probe = self._probe(writer, await _create_tables(writer, ids))
             if routes:
-                await _create_shards(writer, ids)
+                await _create_shards(writer, ids, swaps=bool(self.options.spark))
             moves = self.options.chaos and not self.options.spark  # it takes a reload
             moving = await self._prepare_moving(writer, ids, routes) if moves else None
             await self._drain(writer.last_commit_ts)  # the tables are there: from here on lag is measured
@@ -211,9 +223,12 @@ class RigRun(Run):
         interval_s = options.sessions / options.rate if options.rate else 0.0
         for _ in range(options.sessions):
             work.create_task(run_session(writer, workload, interval_s, end_s, clock))
-        work.create_task(run_evolution(writer, evolution, DDL_PAUSE_S, end_s, clock))
+        # A Drainer waits with a DDL of one until the other has it, too; a stream does not.
+        ddl = run_evolution(writer, evolution, DDL_PAUSE_S, end_s, clock, of_shards=not options.spark)
+        work.create_task(ddl)
         work.create_task(run_rare_endings(writer, workload, RARE_ENDINGS, end_s, clock))
         if options.chaos:
+            work.create_task(run_large(writer, workload, LARGE, LARGE_EVERY_S, end_s, clock))
             chaos = Random(self._random.random())
             faults = Chaos(self.cluster, writer, chaos, self.statistics, refuses=not options.spark)
             work.create_task(faults.run(end_s, clock))
@@ -256,9 +271,12 @@ class RigRun(Run):
         return compare(expected, downstream.contents(expected), MARIADB, misplaced(scenario.statements))
 
 
-async def _create_shards(writer: Writer, ids: Iterator[int]) -> None:
-    """And the table of which columns get other types: an archive has no values of a type change."""
-    for table in (*tables.shards(SCHEMA, ids), tables.losing_table(SCHEMA, next(ids), tables.RECASTING)):
+async def _create_shards(writer: Writer, ids: Iterator[int], *, swaps: bool) -> None:
+    """And the table of which columns get other types: an archive has no values of a type change. `swaps`: two
+    more that take each other's name again and again."""
+    swapped = tables.swapped(SCHEMA, ids) if swaps else ()
+    recasting = tables.losing_table(SCHEMA, next(ids), tables.RECASTING)
+    for table in (*tables.shards(SCHEMA, ids), recasting, *swapped):
         await writer.run_ddl(creation(table))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.mysql.connection import Away
+from drainer.spark import jvm
 from drainer.spark.driver import translated
 from tidb_binlog.errors import BinlogError, ConfigError, Corruption, Unavailable
 
@@ -87,3 +90,26 @@ def test_a_directory_that_is_there_is_not_written_over(spark: SparkSession, tmp_
 def test_a_cluster_that_lost_the_job() -> None:
     shown = translated(RuntimeError("Job aborted: ExecutorLostFailure (executor 3 exited)\n at x"))
     assert type(shown) is Unavailable
+
+
+ENDS = """
+from drainer.spark import driver
+from drainer.spark.session import session
+spark = session("ends", "local[1]")
+spark.sparkContext._gateway.proc.kill()
+for _ in range(2):  # it is cut off, and then refused
+    try:
+        spark.range(1).collect()
+    except Exception as error:
+        print(type(driver.translated(error)).__name__)
+"""
+
+
+def test_a_jvm_that_was_killed() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS], text=True, capture_output=True, check=False)
+    assert done.stdout.split() == ["JvmGone", "JvmGone"], done.stderr[-4000:]
+
+
+def test_a_jvm_that_is_there_is_not_the_reason(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "_ENDING_S", 0.0)
+    assert translated(ConnectionRefusedError("of a database")) is None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from tidb_binlog.late_dataclass import dataclass, field
 
 WINDOW_S = 3.0
+KILL = "kill -9"
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -49,7 +50,11 @@ class Statistics:
 
     @property
     def kills(self) -> int:
-        return self.faults["kill -9"]
+        return sum(count for fault, count in self.faults.items() if fault.startswith(KILL))
+
+    def killed(self, process: str) -> None:
+        """By kill -9. `process`: its name, whose number does not count."""
+        self.faults[f"{KILL} of {process.rstrip('-0123456789')}"] += 1
 
     def committed(self, rows: int) -> None:
         self.transactions += 1

@@ -3,11 +3,13 @@
     python -m tests.crash.faults.lake_stream [--form iceberg] [--mode mirror] [--kills N] [--seed N]
         [--peer DIR]
 
-`binlog-spark stream`, two Pumps and etcd are processes. While rows come, change and go, and columns are
-added, SIGKILL takes one of them: the command with its JVM, a Python process of its tasks, a Pump, which
-begins again. With --peer one of the two Pumps is Go's, of the programs in DIR. After some deaths a life goes
-on to the end, and tables are compared with what was published: a changelog change by change; a mirror row by
-row. Then more rows come, until so many have died.
+`binlog-spark stream`, two Pumps and etcd are processes. While rows come, change and go, a few or thousands in
+a transaction, with a key or (into a changelog) without, under the name upstream or a routed one, and DDL of
+every kind that a program publishes, SIGKILL takes one of them: the command with its JVM, a Python process of
+its tasks, an executor, a Pump, which begins again. With --peer one of the two Pumps is Go's, of the programs
+in DIR. After some deaths a life goes on to the end, and tables are compared with what was published: a
+changelog change by change; a mirror row by row. Then more rows come, until so many have died.
+The last line is JSON: what died, what was published and compared.
 Exit status: 0 all comparisons were equal.
 """
 
@@ -15,7 +17,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import collections
 import contextlib
+import itertools
+import json
 import os
 import random
 import signal
@@ -24,7 +29,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-import duckdb
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
@@ -39,57 +43,148 @@ from tests.benchmarks.peer.programs import PUMP, programs
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.support.process import PumpProcess
 from tests.spark.support import spark_versions
-from tests.spark.support.spark_command import SparkCommand
+from tests.spark.support.spark_command import SparkCommand, executors
 from tidb_binlog.net.port import free_ports
 
-TABLES: Final = ("orders", "items")
+ORDERS: Final = "shop.orders"
+ROUTED: Final = "shop.items"
+KEYLESS: Final = "shop.log"
+PLACES: Final = {ROUTED: "market.goods"}
 KEYS: Final = 40
+LARGE: Final = range(KEYS, 6000)
+LARGE_ROWS: Final = 2500
+DDL_SHARE: Final = 0.01
+LARGE_SHARE: Final = 0.004
+SHORT_LIVED_MAX: Final = 3
 ROUND: Final = 4
 """Deaths between two comparisons."""
-LIFE_S: Final = 40.0
+LIFE_S: Final = 30.0
 END_S: Final = 600.0
+EXECUTORS: Final = "local-cluster[2,1,512]"
 Row = dict[str, Any]
+Change = tuple[int, str, Row | None, Row | None]
 
 
 class Shop:
-    """What was published: the rows that there are, and every change in order."""
+    """What was published: the rows that there are, by key or row id, and every change in order."""
 
     def __init__(self, publisher: Publisher, rng: random.Random) -> None:
         self._publisher = publisher
         self._rng = rng
-        self._columns = 0
-        self.rows: dict[str, dict[int, Row]] = {name: {} for name in TABLES}
-        self.changes: dict[str, list[tuple[int, str, Row | None, Row | None]]] = {name: [] for name in TABLES}
+        self._numbers = itertools.count(1)
+        self._columns: dict[str, list[str]] = {}  # that were added
+        self._indexes: dict[str, list[str]] = {}
+        self._short_lived: list[str] = []
+        self.rows: dict[str, dict[int, Row]] = {ORDERS: {}, ROUTED: {}}
+        self.changes = collections.defaultdict[str, list[Change]](list)
+        self.ddl = collections.Counter[str]()
+        self.transactions = 0
+
+    async def begin(self, *, keyless: bool) -> None:
+        if keyless:
+            await self._publisher.create_table(KEYLESS, [column("id", "int"), column("item", "varchar(40)")])
+            self.rows[KEYLESS] = {}
 
     async def change(self) -> None:
-        """A transaction of a few rows, now and then a DDL before it."""
-        rng = self._rng
-        if rng.random() < 0.005:
-            self._columns += 1
-            name = f"c{self._columns}"
-            await self._publisher.add_column(f"shop.{rng.choice(TABLES)}", column(name, "int"))
-        made = list[tuple[str, str, Row | None, Row | None]]()
-        picked = {(rng.choice(TABLES), rng.randrange(KEYS)) for _ in range(rng.randint(1, 5))}
+        """A transaction, now and then a DDL before it."""
+        rng, tables = self._rng, sorted(self.rows)
+        if rng.random() < DDL_SHARE:
+            await self._change_schema()
+            tables = sorted(self.rows)
+        picked = {(rng.choice(tables), rng.randrange(KEYS)) for _ in range(rng.randint(1, 5))}
+        if rng.random() < LARGE_SHARE:
+            picked |= {(rng.choice(tables), key) for key in rng.sample(LARGE, LARGE_ROWS)}
+        made = list[tuple[str, int, str, Row | None, Row | None]]()
         async with self._publisher.transaction() as txn:
             for table, key in sorted(picked):
-                old = self.rows[table].get(key)
-                new = {"id": key, "item": f"{rng.getrandbits(40):x}"}
+                old, row_id = self.rows[table].get(key), key + 1 if table == KEYLESS else None
+                new = {
+                    "id": rng.randrange(3) if table == KEYLESS else key,
+                    "item": f"{rng.getrandbits(40):x}",
+                }
+                new |= {name: rng.choice((None, rng.randrange(99))) for name in self._columns.get(table, ())}
                 if old is None:
-                    txn.insert(f"shop.{table}", new)
-                    made.append((table, "insert", None, new))
+                    txn.insert(table, new, rowid=row_id)
+                    made.append((table, key, "insert", None, new))
                 elif rng.random() < 0.3:
-                    txn.delete(f"shop.{table}", old)
-                    made.append((table, "delete", old, None))
+                    txn.delete(table, old, rowid=row_id)
+                    made.append((table, key, "delete", old, None))
                 else:
-                    txn.update(f"shop.{table}", old, new)
-                    made.append((table, "update", old, new))
-        for table, kind, before, after in made:
+                    txn.update(table, old, new, rowid=row_id)
+                    made.append((table, key, "update", old, new))
+        self.transactions += 1
+        for table, key, kind, before, after in made:
             self.changes[table].append((int(txn.commit_ts), kind, before, after))
             if after is None:
-                assert before is not None
-                del self.rows[table][before["id"]]
+                del self.rows[table][key]
             else:
-                self.rows[table][after["id"]] = after
+                self.rows[table][key] = after
+
+    async def _change_schema(self) -> None:
+        rng, short = self._rng, self._short_lived
+        if short and rng.random() < 0.4:
+            await self._change_table(rng.choice(short))
+        elif len(short) < SHORT_LIVED_MAX and rng.random() < 0.5:
+            await self._create()
+        else:
+            await self._change_columns(rng.choice(sorted(self.rows)))
+
+    async def _change_columns(self, table: str) -> None:
+        publisher, number, rows = self._publisher, next(self._numbers), self.rows[table]
+        columns, indexes = (each.setdefault(table, []) for each in (self._columns, self._indexes))
+        forms = ["add column", "add column with a default", "add index"]
+        form = self._rng.choice([*forms, *["drop column"] * bool(columns), *["drop index"] * bool(indexes)])
+        self.ddl[form] += 1
+        if form == "drop column":
+            await publisher.drop_column(table, name := columns.pop(0))
+            self.rows[table] = {
+                key: {each: value for each, value in row.items() if each != name} for key, row in rows.items()
+            }
+        elif form == "add index":
+            await publisher.add_index(table, f"k{number}", ["item"])
+            indexes.append(f"k{number}")
+        elif form == "drop index":
+            await publisher.drop_index(table, indexes.pop())
+        else:
+            default = 7 if form.endswith("default") else None
+            text = None if default is None else str(default)
+            await publisher.add_column(table, column(f"c{number}", "int", default=text))
+            columns.append(f"c{number}")
+            self.rows[table] = {key: row | {f"c{number}": default} for key, row in rows.items()}
+
+    async def _create(self) -> None:
+        publisher, number = self._publisher, next(self._numbers)
+        table, form = f"shop.t{number}", "create table"
+        if self._rng.random() < 0.3:
+            table, form = f"d{number}.t", "create database"
+            await publisher.create_database(f"d{number}")
+        columns = [column("id", "int", nullable=False), column("item", "varchar(40)")]
+        await publisher.create_table(table, columns, primary_key=["id"])
+        self.ddl[form] += 1
+        self.rows[table] = {}
+        self._short_lived.append(table)
+
+    async def _change_table(self, table: str) -> None:
+        publisher, (schema, _, _) = self._publisher, table.partition(".")
+        drop = "drop table" if schema == "shop" else "drop database"
+        form = self._rng.choice(["truncate table", "rename table", drop])
+        self.ddl[form] += 1
+        if form == "truncate table":
+            await publisher.truncate_table(table)
+            self.rows[table] = {}
+            return
+        self._short_lived.remove(table)
+        if form == "rename table":
+            name = f"t{next(self._numbers)}"
+            await publisher.rename_table(table, name)
+            self._short_lived.append(f"{schema}.{name}")
+            new = f"{schema}.{name}"
+            self.rows[new] = self.rows.pop(table)
+            self._columns[new] = self._columns.pop(table, [])
+            self._indexes[new] = self._indexes.pop(table, [])
+        else:
+            await (publisher.drop_table(table) if schema == "shop" else publisher.drop_database(schema))
+            del self.rows[table]
 
 
 class PeerPump:
@@ -116,11 +211,25 @@ class Campaign:
     def __init__(self, directory: Path, endpoint: str, form: str, mode: str, rng: random.Random) -> None:
         self._directory = directory
         self._endpoint = endpoint
-        self._form, self._mode = form, mode
+        self._form, self.mode = form, mode
         self._rng = rng
         self._lake = directory / "lake"
         self._variables: dict[str, str] | None = None
-        self._settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+        self.kills = collections.Counter[str]()
+        self._config = directory / "stream.toml"
+        source, target = (name.split(".") for name in (ROUTED, PLACES[ROUTED]))
+        self._config.write_text(
+            f'addr = "127.0.0.1:{free_ports(1)[0]}"\npd-urls = "{endpoint}"\n'
+            f'data-dir = "{directory}/stream"\n[syncer]\ndb-type = "{form}"\n'
+            f'[syncer.to]\nwarehouse = "{self._lake}"\n'
+            f'[[syncer.table-migrate-rule]]\nsource = {{ schema = "{source[0]}", table = "{source[1]}" }}\n'
+            f'target = {{ schema = "{target[0]}", table = "{target[1]}" }}\n'
+        )
+        self._settings = {
+            "spark.driver.memory": "1g",
+            "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": "2",
+        }
         if mode == "mirror":
             self._variables = dict(spark_versions.environ("4.1"))
             packages = connector_of(DrainerConfig(db_type=form)).packages
@@ -132,45 +241,48 @@ class Campaign:
     def words(self) -> str:
         """What it is about."""
         peer = ", one Pump is Go's" if any(isinstance(process, PeerPump) for process in self.pumps) else ""
-        return f"{self._form} {self._mode}{peer}"
+        return f"{self._form} {self.mode}{peer}"
 
     def _pump(self, name: str) -> PumpProcess:
         flags = (f"-node-id={name}", "-heartbeat-interval=200ms")
         return PumpProcess(self._directory / name, self._endpoint, lambda: free_ports(1)[0], *flags)
 
-    def _begin(self, *more: str) -> SparkCommand:
-        to = f"{self._form}://{self._lake}"
-        argv = ["stream", "--from", f"pumps://{self._endpoint}", "--to", to, "--mode", self._mode]
-        argv += ["--start", "1", "--interval", "50ms", "--master", "local[2]", *more]
+    def _begin(self, master: str, *more: str) -> SparkCommand:
+        argv = ["stream", "--config", str(self._config), "--mode", self.mode]
+        argv += ["--start", "1", "--interval", "50ms", "--master", master, *more]
         argv += ["--small", self._rng.choice(["0", "0", "4KiB"])]  # by tasks, or by the driver alone
         argv += [f"--conf={key}={text}" for key, text in self._settings.items()]
         return SparkCommand(argv, self.log, variables=self._variables)
 
-    async def die(self) -> str:
-        """One death, some time after a life has begun; whose it was."""
-        whose = self._rng.choice(["command", "command", "task", "pump"])
-        command = self._begin()
+    async def die(self) -> None:
+        """The command, some time after a life has begun, and mostly something else of it before."""
+        rng = self._rng
+        whose = rng.choice(["command", "task", "executor", "pump"])
+        command = self._begin(EXECUTORS if whose == "executor" else "local[2]")
         try:
-            await asyncio.sleep(self._rng.uniform(1.0, LIFE_S))
-            if whose == "task":
-                for pid in command.workers()[:1]:
+            await asyncio.sleep(rng.uniform(1.0, LIFE_S))
+            if whose in ("task", "executor"):
+                pids = command.workers() if whose == "task" else executors(command.process.pid)
+                for pid in pids[:1]:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                await asyncio.sleep(self._rng.uniform(0.0, LIFE_S / 4))
+                        self.kills[whose] += 1
             elif whose == "pump":
-                process = self._rng.choice(self.pumps)
+                process = rng.choice(self.pumps)
                 process.kill()
-                await asyncio.sleep(self._rng.uniform(0.0, 5.0))
+                self.kills[whose] += 1
+                await asyncio.sleep(rng.uniform(0.0, 5.0))
                 await process.start_and_wait()
-                await asyncio.sleep(self._rng.uniform(0.0, LIFE_S / 4))
+            if whose != "command":
+                await asyncio.sleep(rng.uniform(0.0, LIFE_S / 4))
             assert command.process.poll() is None, self.log.read_text()[-4000:]
         finally:
             command.kill_all()
-        return whose
+        self.kills["command"] += 1
 
     async def finish(self) -> None:
         """A life that comes to the end of what there is."""
-        command = self._begin("--once")
+        command = self._begin("local[2]", "--once")
         try:
             assert await asyncio.to_thread(command.process.wait, END_S) == 0, self.log.read_text()[-4000:]
         finally:
@@ -178,37 +290,49 @@ class Campaign:
 
     def check(self, shop: Shop) -> int:
         """How many rows were compared. Raises `AssertionError`."""
-        for table in TABLES:
-            rows = self._read(table)
-            if self._mode == "mirror":
-                found = {row["id"]: _known(row) for row in rows}
-                assert len(found) == len(rows), f"{table}: a key is there twice"
-                assert found == shop.rows[table], table
-                continue
-            rows.sort(key=lambda row: (row["_commit_ts"], row["_seq"]))
-            numbers = [(row["_commit_ts"], row["_seq"]) for row in rows]
-            assert len(set(numbers)) == len(numbers), f"{table}: a change is there twice"
-            changes = [
-                (row["_commit_ts"], row["_kind"], _known(row["before"]), _known(row["after"])) for row in rows
-            ]
-            assert sorted(changes, key=str) == sorted(shop.changes[table], key=str), table
-        return sum(len(self._read(table)) for table in TABLES)
+        count = 0
+        for table in sorted({*shop.changes, *shop.rows}):
+            rows = self._read(PLACES.get(table, table))
+            if self.mode == "mirror":
+                there = [_known(row) for row in rows]
+                must = [_known(row) for row in shop.rows.get(table, {}).values()]
+            else:
+                numbers = [(row["_commit_ts"], row["_seq"]) for row in rows]
+                assert len(set(numbers)) == len(numbers), f"{table}: a change is there twice"
+                there = [
+                    _change(row["_commit_ts"], row["_kind"], row["before"], row["after"]) for row in rows
+                ]
+                must = [_change(*change) for change in shop.changes[table]]
+            found, wanted = collections.Counter(there), collections.Counter(must)
+            lost, more = wanted - found, found - wanted
+            words = f"{lost.total()} lost, such as {list(lost)[:2]}; {more.total()} more: {list(more)[:2]}"
+            assert found == wanted, f"{table}: {words}"
+            count += len(rows)
+        return count
 
     def _read(self, table: str) -> list[Row]:
+        schema, name = table.split(".")
         if self._form == "delta":
-            arrow = DeltaTable(str(self._lake / "shop" / table)).to_pyarrow_table()
+            place = str(self._lake / schema / name)
+            if not DeltaTable.is_deltatable(place):
+                return []
+            arrow = DeltaTable(place).to_pyarrow_table()
         else:
             uri = f"sqlite:///{self._lake}/catalog.db"
             with contextlib.closing(load_catalog("lake", type="sql", uri=uri)) as catalog:
-                arrow = catalog.load_table(("shop", table)).scan().to_arrow()
-        relation = duckdb.from_arrow(arrow)
-        names = relation.columns
-        return [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
+                if not catalog.table_exists((schema, name)):
+                    return []
+                arrow = catalog.load_table((schema, name)).scan().to_arrow()
+        return arrow.to_pylist()  # type: ignore[no-any-return]
 
 
-def _known(row: Row | None) -> Row | None:
-    """Without the columns that were added, which nobody fills."""
-    return None if row is None else {name: row[name] for name in ("id", "item")}
+def _known(row: Row | None) -> str:
+    """Of a row what is not null: a changelog has columns that came later, and those that went."""
+    return str(sorted((name, value) for name, value in (row or {}).items() if value is not None))
+
+
+def _change(commit_ts: int, kind: str, before: Row | None, after: Row | None) -> str:
+    return f"{commit_ts} {kind} {_known(before)} {_known(after)}"
 
 
 async def run(directory: Path, form: str, mode: str, kills: int, seed: int, peer: Path | None) -> None:
@@ -234,21 +358,25 @@ async def _until_dead(campaign: Campaign, endpoint: str, kills: int, seed: int) 
             await process.start_and_wait()
         publisher = await shop(endpoint)
         model = Shop(publisher, random.Random(seed))
-        killed = 0
+        await model.begin(keyless=campaign.mode == "changelog")
+        killed = rows = 0
         while killed < kills:
-            dead = list[str]()
+            some = min(ROUND, kills - killed)
             stopping = asyncio.Event()
             writing = asyncio.create_task(_write(model, stopping))
-            for _ in range(min(ROUND, kills - killed)):
-                dead.append(await campaign.die())
+            for _ in range(some):
+                await campaign.die()
             stopping.set()
             await writing
-            killed += len(dead)
+            killed += some
             await campaign.finish()
             rows = await asyncio.to_thread(campaign.check, model)
-            words = f"{campaign.words}, seed {seed}: {killed} deaths ({', '.join(dead)}), {rows} rows"
+            words = f"{campaign.words}, seed {seed}: {dict(campaign.kills)} died, {rows} rows"
             print(f"{words}, each once", flush=True)
         await publisher.close()
+        told = {"equal": True, "kills": campaign.kills, "transactions": model.transactions, "ddl": model.ddl}
+        changes = sum(map(len, model.changes.values()))
+        print(json.dumps(told | {"rows": changes, "rows_identical": rows}))
     finally:
         for process in campaign.pumps:
             process.end()

@@ -63,13 +63,14 @@ ROUND: Final = (
     ActionType.ADD_COLUMN,
     ActionType.ADD_INDEX,
     ActionType.MODIFY_COLUMN,
+    ActionType.RENAME_INDEX,
     ActionType.RENAME_TABLE,
     ActionType.DROP_INDEX,
     ActionType.TRUNCATE_TABLE,
     ActionType.DROP_COLUMN,
     ActionType.DROP_TABLE,
 )
-SHARD_FORMS: Final = (*ROUND[1:4], *ROUND[5:8])
+SHARD_FORMS: Final = (*ROUND[1:4], *ROUND[6:9])
 
 
 class Evolution:
@@ -154,6 +155,8 @@ class Evolution:
                 return self._drop_index(table)
             case ActionType.DROP_COLUMN:
                 return self._drop_column(table)
+            case ActionType.RENAME_INDEX:
+                return self._rename_index(table)
             case ActionType.RENAME_TABLE:
                 return self._rename(table)
             case ActionType.DROP_TABLE:
@@ -264,11 +267,23 @@ class Evolution:
         query = f"ALTER TABLE `{table.name}` ADD {word} `{name}` ({listed})"
         return Ddl(ActionType.ADD_INDEX, query, table, changed, lambda row: row)
 
-    def _drop_index(self, table: Table) -> Ddl | None:
-        names = [index.name for index in table.indexes if index.name.startswith("k")]
-        if not names:
+    def _rename_index(self, table: Table) -> Ddl | None:
+        name = self._own_index(table)
+        if not name:
             return None
-        name = self._random.choice(names)
+        indexes = (replace(each, name=f"{name}r") if each.name == name else each for each in table.indexes)
+        query = f"ALTER TABLE `{table.name}` RENAME INDEX `{name}` TO `{name}r`"
+        changed = replace(table, indexes=tuple(indexes))
+        return Ddl(ActionType.RENAME_INDEX, query, table, changed, lambda row: row)
+
+    def _own_index(self, table: Table) -> str:
+        names = [index.name for index in table.indexes if index.name.startswith("k")]
+        return self._random.choice(names) if names else ""
+
+    def _drop_index(self, table: Table) -> Ddl | None:
+        name = self._own_index(table)
+        if not name:
+            return None
         query = f"ALTER TABLE `{table.name}` DROP INDEX `{name}`"
         return Ddl(ActionType.DROP_INDEX, query, table, table.without_index(name), lambda row: row)
 

@@ -276,7 +276,13 @@ async def run_session(
 
 
 async def run_evolution(
-    writer: Writer, changes: Evolution, pause_s: float, end_s: float, clock: Clock
+    writer: Writer,
+    changes: Evolution,
+    pause_s: float,
+    end_s: float,
+    clock: Clock,
+    *,
+    of_shards: bool = True,
 ) -> None:
     """One DDL after the other until `end_s`, `pause_s` between them."""
     turn = 0
@@ -286,7 +292,7 @@ async def run_evolution(
         if LOSING in writer.model.tables and turn % LOSES_EVERY == 0:
             await _lose_a_key(writer, changes, pause_s)
             continue
-        if SHARDS[0] in writer.model.tables and turn % LOSES_EVERY == 2:
+        if of_shards and SHARDS[0] in writer.model.tables and turn % LOSES_EVERY == 2:
             await _change_shards(writer, changes, pause_s)
             continue
         if SWAPPED[0] in writer.model.tables and turn % LOSES_EVERY == 1:
@@ -354,6 +360,17 @@ async def run_rare_endings(
             if plan is not None:
                 await writer.run(plan)
         await asyncio.sleep(min(end_s - now_s, 0.1))
+
+
+async def run_large(
+    writer: Writer, workload: Workload, statements: int, every_s: float, end_s: float, clock: Clock
+) -> None:
+    """Transactions of so many statements, that often until `end_s`."""
+    while clock.monotonic_s() + every_s < end_s:
+        await asyncio.sleep(every_s)
+        plan = workload.next(Ending.COMMIT, statements)
+        if plan is not None:
+            await writer.run(plan)
 
 
 async def run_probe(writer: Writer, table: Table, number: int, sent_at: str) -> bool:

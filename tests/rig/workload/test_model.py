@@ -210,7 +210,7 @@ def test_ddl_keeps_model_and_definition_together() -> None:
         assert all(len(row) == len(ddl.after.columns) for row in state.rows.values())
         assert len({column.id for column in ddl.after.columns}) == len(ddl.after.columns)
         assert all(column.id <= ddl.after.max_column_id for column in ddl.after.columns)
-    assert set(kinds) == {3, 4, 5, 6, 7, 8, 11, 12, 14}
+    assert set(kinds) == {3, 4, 5, 6, 7, 8, 11, 12, 14, 18}
 
 
 def test_closed_and_reserved_tables_are_left_alone() -> None:

@@ -59,7 +59,7 @@ def test_a_type_change_moves_rows_into_a_column_of_its_own() -> None:
     changes, workload = Evolution(Random(2), model, ids), Workload(Random(2), model, Mix(roll_back=0.0))
     seen: Counter[int] = Counter()
     pairs = set()
-    for _ in range(400):
+    for _ in range(500):
         for _ in range(3):
             if (plan := workload.next()) is not None:
                 model.end(plan.transaction, committed=True)

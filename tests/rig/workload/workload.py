@@ -60,11 +60,12 @@ class Workload:
         self._model = model
         self._mix = mix
 
-    def next(self, ending: Ending | None = None) -> Plan | None:
-        """A transaction with at least one change, None when no table is free just now."""
+    def next(self, ending: Ending | None = None, statements: int = 0) -> Plan | None:
+        """A transaction with at least one change, None when no table is free just now. `statements`: so many,
+        0 for a few."""
         for _ in range(PLAN_TRIES):
             transaction = Transaction()
-            for _ in range(self._random.randint(1, STATEMENTS_MAX)):
+            for _ in range(statements or self._random.randint(1, STATEMENTS_MAX)):
                 free = self._model.open_tables()
                 if not free:
                     break

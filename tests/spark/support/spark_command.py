@@ -31,18 +31,34 @@ class SparkCommand:
 
     def workers(self) -> list[int]:
         """The processes in which its tasks run Python: those that the daemon of pyspark has forked."""
-        daemons = [pid for pid in self._pids() if b"pyspark.daemon" in _read(pid, "cmdline")]
+        daemons = _pids(self.process.pid, b"pyspark.daemon")
         return [pid for pid in daemons if int(_read(pid, "stat").rpartition(b")")[2].split()[1]) in daemons]
 
     def kill_all(self) -> None:
-        for pid in self._pids():
-            with contextlib.suppress(ProcessLookupError):  # it ends by itself
-                os.kill(pid, signal.SIGKILL)
+        kill_session(self.process.pid)
         self.process.wait()
 
-    def _pids(self) -> list[int]:
-        numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        return [pid for pid in numbers if _session_of(pid) == self.process.pid]
+
+def kill_session(leader: int) -> None:
+    """All processes of a command, of which the first one may be gone."""
+    for pid in _pids(leader):
+        with contextlib.suppress(ProcessLookupError):  # it ends by itself
+            os.kill(pid, signal.SIGKILL)
+
+
+def executors(leader: int) -> list[int]:
+    """JVMs of a command that run tasks and nothing else."""
+    return _pids(leader, b"CoarseGrainedExecutorBackend")
+
+
+def drivers(leader: int) -> list[int]:
+    """The other one, if there is one now."""
+    return _pids(leader, b"org.apache.spark.deploy.SparkSubmit")
+
+
+def _pids(leader: int, word: bytes = b"") -> list[int]:
+    numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in numbers if _session_of(pid) == leader and word in _read(pid, "cmdline")]
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -1,0 +1,103 @@
+"""A campaign of streams of Spark: run after run under a seed of its own, each compared row by row, and a sum.
+
+    python -m tests.crash.spark_campaign [--runs N] [--seed N] [--seconds N] [--kinds NAME,...]
+
+The kinds take turns: into MariaDB by tasks and by the driver alone (`tests.rig --chaos --spark`), into
+changelogs and mirrors of Delta and Iceberg (`lake_stream`). Each run is a process, whose output is kept where
+it was not equal.
+Exit status: 0 all runs were equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import subprocess
+import sys
+import time
+from typing import Any, Final
+
+from tests.rig import ROOT
+
+LAKE_KILLS: Final = 4
+OUTPUT: Final = ROOT / "build" / "spark-campaign"
+
+
+def _rig(small: str) -> list[str]:
+    rates = ["--rate", "40", "--sessions", "8"]
+    return ["tests.rig", "--chaos", "--json", "--spark", small, *rates]
+
+
+def _lake(form: str, mode: str) -> list[str]:
+    return ["tests.crash.faults.lake_stream", "--form", form, "--mode", mode, "--kills", str(LAKE_KILLS)]
+
+
+KINDS: Final = {
+    "mariadb-tasks": _rig("4KiB"),
+    "mariadb-driver": _rig("8MiB"),
+    **{
+        f"{form}-{mode}": _lake(form, mode)
+        for mode in ("changelog", "mirror")
+        for form in ("delta", "iceberg")
+    },
+}
+
+
+def run(kind: str, seed: int, seconds: int) -> dict[str, Any] | None:
+    """What a run said of itself at its end; None if it was not equal, or came to none."""
+    command = [sys.executable, "-m", *KINDS[kind], "--seed", str(seed)]
+    command += ["--seconds", str(seconds)] if kind.startswith("mariadb") else []
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    if done.returncode == 0:
+        said: dict[str, Any] = json.loads(lines[-1])
+        return said
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    kept = OUTPUT / f"{kind}-{seed}.log"
+    kept.write_text(done.stdout + done.stderr)
+    print(f"  exit {done.returncode}, see {kept}", flush=True)
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1, help="of the first run; each has the next one")
+    parser.add_argument("--seconds", type=int, default=25, help="of random work in a run into MariaDB")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="which take turns")
+    chosen = parser.parse_args()
+    kinds = chosen.kinds.split(",")
+    sums: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in kinds}
+    for number in range(chosen.runs):
+        kind, seed, began_s = kinds[number % len(kinds)], chosen.seed + number, time.monotonic()
+        print(f"{kind}, seed {seed}", flush=True)
+        said = run(kind, seed, chosen.seconds)
+        sums[kind] += counted(said)
+        print(f"  {time.monotonic() - began_s:.0f} s: {shown(counted(said))}", flush=True)
+    for kind, counts in sums.items():
+        print(f"{kind}: {shown(counts)}")
+    total = sum(sums.values(), collections.Counter[str]())
+    print(f"all: {shown(total)}")
+    return int(total["not equal"] > 0)
+
+
+def counted(said: dict[str, Any] | None) -> collections.Counter[str]:
+    """What adds up, over runs of all kinds."""
+    if said is None:
+        return collections.Counter({"not equal": 1})
+    ddl = said["ddl"]
+    counts = {"equal": 1, "ddl": ddl if isinstance(ddl, int) else sum(ddl.values())}
+    counts |= {name: said[name] for name in ("transactions", "rows", "rows_identical")}
+    counts |= said["faults"] if "faults" in said else {f"kill -9 of {k}": n for k, n in said["kills"].items()}
+    return collections.Counter(counts)
+
+
+def shown(counts: collections.Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
