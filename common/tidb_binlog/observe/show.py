@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _WIDTH_OF_A_FILE: Final = 200
 """Columns of a pipe or a file."""
+_BETWEEN: Final = 3
+"""Columns between two columns of a table."""
 
 
 def json_text(document: Any, *, indent: int | None = 2) -> str:
@@ -66,16 +68,28 @@ def text(content: object, style: str = "") -> Text:
 
 
 def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Texts as they are: nothing in them is markup."""
+    """Texts as they are: nothing in them is markup. Lines break between words where there is room for each:
+    an address or a number can be copied then."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    rows = list(rows)
     grid = Table(title=text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        grid.add_column(text(heading), overflow="fold")
+    needs = [_need(*cells) for cells in zip(headings, *rows, strict=True)]
+    fits = sum(width for width, _ in needs) + _BETWEEN * len(needs) <= console().width
+    for heading, (_, is_words) in zip(headings, needs, strict=True):
+        grid.add_column(text(heading), overflow="fold", no_wrap=fits and is_words)
     for row in rows:
         grid.add_row(*map(text, row))
     return grid
+
+
+def _need(heading: str, *cells: object) -> tuple[int, bool]:
+    """How wide a column has to be, and whether each of its cells is one word."""
+    texts = [printable(cell) for cell in cells if isinstance(cell, str)]
+    is_words = len(texts) == len(cells) and all(len(shown.split()) < 2 for shown in texts)
+    parts = [heading, *texts] if is_words else " ".join((heading, *texts)).split()
+    return max(map(len, parts), default=0), is_words
 
 
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

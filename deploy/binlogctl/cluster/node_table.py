@@ -15,6 +15,8 @@ from tidb_binlog.observe import show
 from tidb_binlog.quantities import span
 
 _HEADINGS: Final = ("kind", "node id", "address", "state", "alive", "position", "of", "updated")
+_WIDE: Final = 110
+"""Where a terminal is narrower, the position is there as a time alone."""
 _OF_PUMPS: Final = ("label", "score")
 """Where a pump has labels: the table is wide enough. JSON always has both."""
 
@@ -52,6 +54,9 @@ def print_entries(entries: Sequence[tuple[str, NodeEntry]], title: str) -> None:
     if any(entry.status.labels for kind, entry in entries if kind == PUMPS):
         headings += _OF_PUMPS
         rows = [row + _of_pump(kind, entry) for row, (kind, entry) in zip(rows, entries, strict=True)]
+    if show.console().width < _WIDE:
+        shown = [place for place, heading in enumerate(headings) if heading != "position"]
+        headings, rows = _of(headings, shown), [_of(row, shown) for row in rows]
     show.print_table(title, headings, rows)
     for kind, now_s in times.items():
         if now_s != wall_s:
@@ -59,6 +64,10 @@ def print_entries(entries: Sequence[tuple[str, NodeEntry]], title: str) -> None:
             show.print_lines(
                 f"the clock that {kind} go by is {apart} this host's: `binlogctl doctor` compares all clocks"
             )
+
+
+def _of(cells: Sequence[str], places: Sequence[int]) -> tuple[str, ...]:
+    return tuple(cells[place] for place in places)
 
 
 def _row(kind: str, entry: NodeEntry, now_s: float) -> tuple[str, ...]:

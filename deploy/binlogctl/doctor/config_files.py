@@ -143,6 +143,12 @@ class ConfigFiles:
         seen = _read_certificates(option, tls, hosts)
         return [finding for certificate in seen for finding in check_certificate(certificate, now_s)]
 
+    @property
+    def other_sink(self) -> str:
+        """The `db-type` of a drainer that writes to no database; "" otherwise."""
+        settings = self._drainer.settings if self._drainer is not None else None
+        return settings.db_type if settings is not None and not settings.to_database else ""
+
     def downstreams(self) -> list[DownstreamPlan]:
         """One for each server; none if the drainer's file is not given or cannot be used, or is about an
         archive. Raises `ConfigError`."""

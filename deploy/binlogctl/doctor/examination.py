@@ -277,6 +277,11 @@ class Examination:
             )
             return
         plans = self._files.downstreams()
+        if self._files.other_sink:
+            self._findings += Check("downstream", "downstream").ok(
+                f"db-type {self._files.other_sink}: there is no database to examine"
+            )
+            return
         if not plans:
             self._findings += Check("downstream", "downstream").unchecked(
                 "the drainer's file cannot be used",

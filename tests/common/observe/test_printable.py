@@ -104,3 +104,16 @@ def test_commands_write_through_show_alone() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 by_itself = node.func.attr.startswith("write") and ast.unparse(node.func) in BY_ITSELF
                 assert not by_itself, f"{module.name} writes to {ast.unparse(node.func)} by itself"
+
+
+def test_words_of_a_table_stay_whole_where_there_is_room(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ("127.0.0.1:8250", "470802831963848704", "waits for binlogs of all the pumps that there are")
+    for columns in (50, 30):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        show.print_table("nodes", ("address", "position", "doing"), [row])
+        written = capsys.readouterr().out
+        assert all(len(line) <= columns for line in written.splitlines())
+        assert (row[0] in written and row[1] in written) == (columns == 50)
+        assert sorted("".join(written.split("─")[-1].split())) == sorted("".join(row).replace(" ", ""))

@@ -49,3 +49,17 @@ def test_label_and_score_where_a_pump_has_labels(capsys: pytest.CaptureFixture[s
     told = capsys.readouterr().out.split()
     assert told.index("score") == told.index("label") + 1
     assert {"rack=r1,", "zone=a", "-1"} <= set(told)
+
+
+def test_a_narrow_terminal_has_addresses_that_can_be_copied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_ts = tso.from_wall_s(SystemClock().wall_s())
+    status = NodeStatus("host:8250", "127.0.0.1:8250", ONLINE, now_ts, now_ts)
+    for columns in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        node_table.print_entries([(PUMPS, NodeEntry(status, 1, True))], "nodes")
+        told = capsys.readouterr().out
+        assert all(len(line) <= columns for line in told.splitlines())
+        assert {"host:8250", "127.0.0.1:8250"} <= set(told.split())
+        assert (str(status.max_commit_ts) in told) == (columns == 120)

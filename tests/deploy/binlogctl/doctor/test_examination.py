@@ -308,6 +308,17 @@ async def test_downstream_that_is_not_there_is_found(doctor: Doctor) -> None:
     assert "cannot be reached" in found.seen
 
 
+async def test_a_drainer_without_a_database_is_no_finding(doctor: Doctor, tmp_path: Path) -> None:
+    config = tmp_path / "archive.toml"
+    config.write_text(
+        f'data-dir = "{tmp_path}"\n[syncer]\ndb-type = "file"\n[syncer.to]\ndir = "{tmp_path}/a"\n'
+    )
+    report = await doctor.report(drainer_config=str(config))
+    (found,) = [one for one in report.findings if one.check == "downstream"]
+    assert found.severity is Severity.OK
+    assert "db-type file" in found.seen
+
+
 @pytest.mark.parametrize(
     ("cluster_id", "text", "severity", "says"),
     [
