@@ -91,7 +91,8 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("archive",),
     ),
     "drainer.spark": (
-        ("driver", "engine", "jvm", "packaging"),
+        ("engine", "jvm", "packaging"),
+        ("driver",),
         ("history", "statistics", "export"),
         ("effects", "source"),
         ("replay", "session", "parquet_tasks", "chunk_tasks"),

@@ -1,6 +1,6 @@
 """A campaign of streams of Spark: run after run under a seed of its own, each compared row by row, and a sum.
 
-    python -m tests.crash.spark_campaign [--runs N] [--seed N] [--seconds N] [--kinds NAME,...]
+    python -m tests.crash.faults.spark_campaign [--runs N] [--seed N] [--seconds N] [--kinds NAME,...]
 
 The kinds take turns: into MariaDB by tasks and by the driver alone (`tests.rig --chaos --spark`), into
 changelogs and mirrors of Delta and Iceberg (`lake_stream`). Each run is a process, whose output is kept where
