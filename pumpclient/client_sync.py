@@ -15,19 +15,22 @@ May be used from any number of threads at once. A process that forks makes its c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
+from functools import wraps
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from pumpclient.client import PumpClient, connect
 from pumpclient.errors import ClientClosed
-from pumpclient.options import Options
 from pumpclient.send.delivery import Counters
 from pumpclient.send.skipping import ClientState
-from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.process.loop_thread import BlockingFace, LoopThread, blocking, on_loop
 from tidb_binlog.tso import Ts
+
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F")
 
 
 def loop_thread() -> LoopThread:
@@ -105,25 +108,20 @@ class SyncPumpClient(BlockingFace[PumpClient]):
         return future
 
 
-def connect_sync(
-    endpoints: str,
-    *,
-    cluster_id: int | None = None,
-    strategy: str = "range",
-    socket: str = "",
-    options: Options | None = None,
-    tls: TlsConfig | None = None,
-    label: Mapping[str, str] | None = None,
-) -> SyncPumpClient:
-    """The blocking counterpart of `connect`, with the same arguments and errors."""
-    return SyncPumpClient(
-        lambda: connect(
-            endpoints,
-            cluster_id=cluster_id,
-            strategy=strategy,
-            socket=socket,
-            options=options,
-            tls=tls,
-            label=label,
-        )
+def opened_by(
+    opener: Callable[P, Awaitable[T]], face: Callable[[Callable[[], Awaitable[T]]], F]
+) -> Callable[P, F]:
+    """The blocking counterpart of `opener`, with the same arguments and errors."""
+
+    @wraps(opener)
+    def open_sync(*arguments: P.args, **options: P.kwargs) -> F:
+        return face(lambda: opener(*arguments, **options))
+
+    open_sync.__name__ = open_sync.__qualname__ = f"{opener.__name__}_sync"
+    open_sync.__doc__ = (
+        f"The blocking counterpart of `{opener.__name__}`, with the same arguments and errors."
     )
+    return open_sync
+
+
+connect_sync = opened_by(connect, SyncPumpClient)

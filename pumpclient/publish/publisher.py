@@ -93,6 +93,7 @@ class Publisher(Statements[Coroutine[Any, Any, int]]):
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.client = client
+        self.outcomes = outcomes
         self._upstream = upstream
         clock = clock or SystemClock()
         self._pauses = Pauses(clock, sleep)

@@ -20,20 +20,18 @@ Tests  tests/pumpclient/publish/test_schema_publishing.py
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from pumpclient.client_sync import loop_thread
+from pumpclient.client_sync import loop_thread, opened_by
 from pumpclient.errors import ClientClosed
-from pumpclient.options import Options
 from pumpclient.publish.outcome_table import Outcomes
 from pumpclient.publish.publisher import LEASE_TTL_S, Publisher, open_publisher
 from pumpclient.publish.statements import Statements
 from pumpclient.publish.transaction import Transaction, TransactionState
 from pumpclient.schema.catalog import Catalog
-from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.process.loop_thread import BlockingFace, LoopThread, blocking, direct, on_loop
 from tidb_binlog.tso import Ts
 
@@ -130,9 +128,8 @@ class SyncPublisher(BlockingFace[Publisher], Statements[int]):
     `open_it` runs on the loop thread; the publisher it returns must be started.
     """
 
-    def __init__(self, open_it: Callable[[], Awaitable[Publisher]], outcomes: Outcomes | None = None) -> None:
+    def __init__(self, open_it: Callable[[], Awaitable[Publisher]]) -> None:
         thread = loop_thread()
-        self._outcomes = outcomes
         BlockingFace.__init__(self, thread, thread.open(open_it))
         Statements.__init__(self, lambda planner: thread.call(self._inner.publish(planner)))
 
@@ -143,7 +140,9 @@ class SyncPublisher(BlockingFace[Publisher], Statements[int]):
 
     def transaction(self, *, ttl_s: float = LEASE_TTL_S, key: bytes = b"") -> SyncTransaction:
         """See `Publisher.transaction`."""
-        return SyncTransaction(self._thread, self._inner.transaction(ttl_s=ttl_s, key=key), self._outcomes)
+        return SyncTransaction(
+            self._thread, self._inner.transaction(ttl_s=ttl_s, key=key), self._inner.outcomes
+        )
 
     @property
     def catalog(self) -> Catalog:
@@ -163,26 +162,4 @@ class SyncPublisher(BlockingFace[Publisher], Statements[int]):
         self.close()
 
 
-def open_publisher_sync(
-    endpoints: str,
-    *,
-    strategy: str = "range",
-    options: Options | None = None,
-    tls: TlsConfig | None = None,
-    cluster_id: int | None = None,
-    outcomes: Outcomes | None = None,
-    label: Mapping[str, str] | None = None,
-) -> SyncPublisher:
-    """The blocking counterpart of `open_publisher`, with the same arguments and errors."""
-    return SyncPublisher(
-        lambda: open_publisher(
-            endpoints,
-            strategy=strategy,
-            options=options,
-            tls=tls,
-            cluster_id=cluster_id,
-            outcomes=outcomes,
-            label=label,
-        ),
-        outcomes,
-    )
+open_publisher_sync = opened_by(open_publisher, SyncPublisher)

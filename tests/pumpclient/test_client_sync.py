@@ -149,12 +149,12 @@ def test_a_publisher_closed_behind_a_commit_of_the_database_is_no_error() -> Non
             pass
 
     cluster = MemoryCluster(["a"])
-    publisher = SyncPublisher(lambda: cluster.publisher(Answers()), Answers())
+    publisher = SyncPublisher(lambda: cluster.publisher(Answers()))
     with publisher.transaction() as txn:
         txn.insert(5, b"row")
         prepared = txn.prepare()
         publisher.close(drain_s=0.0)
     assert txn.commit() == prepared
-    with SyncPublisher(lambda: cluster.publisher(Answers()), Answers()) as later:
+    with SyncPublisher(lambda: cluster.publisher(Answers())) as later:
         cluster.time.advance(10.0)
         assert later.settle().committed == (txn.start_ts,)

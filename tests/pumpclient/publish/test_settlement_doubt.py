@@ -60,7 +60,7 @@ def cluster() -> MemoryCluster:
 
 @pytest.fixture
 def publisher(shop: Shop, cluster: MemoryCluster) -> Iterator[SyncPublisher]:
-    with SyncPublisher(lambda: cluster.publisher(shop.outcomes), shop.outcomes) as opened:
+    with SyncPublisher(lambda: cluster.publisher(shop.outcomes)) as opened:
         yield opened
 
 

@@ -41,7 +41,8 @@ def environ() -> dict[str, str]:
     key = hashlib.sha256(" ".join(given).encode()).hexdigest()[:12]
     home = spark_versions.once(f"home-{key}", _link)
     classes = spark_versions.once(f"classes-{key}", lambda target: _dump(home, target))
-    return _environ(home, f"-XX:SharedArchiveFile={classes / _CLASSES}")
+    # Another release of Spark, or what was started in another way, cannot use it, and need not say so.
+    return _environ(home, f"-XX:SharedArchiveFile={classes / _CLASSES} -Xlog:cds*=off")
 
 
 def _environ(home: Path, option: str) -> dict[str, str]:

@@ -111,7 +111,7 @@ async def test_contents_equal_tidb_after_kills(target: Target, seed: int, beside
     recorded, chance, deaths = recording(), random.Random(seed), 0
     proxy = StatementProxy(target.host, target.port)
     try:
-        while deaths < 12:
+        while deaths < 8:
             word = chance.choice(WORDS)
             number = chance.randint(1, 20 if word else 400)
             proxy.arm(number, passes=chance.random() < 0.5, word=word)
