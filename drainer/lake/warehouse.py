@@ -1,7 +1,7 @@
 """Warehouse: what a configuration says of the place of a lake: its tables, and where a stream to it is.
 
 Owns    files in the warehouse for each name and mode: the position, which mirrors there are, how far a first
-        copy is. Who has the name of the reader writes them
+        copy is. The reader that is named beside them writes them
 Tests   tests/spark/live/test_lake_stream.py, tests/drainer/compare/verify/test_mirror_comparison.py
 """
 
@@ -74,6 +74,15 @@ class LakePosition:
     def store(self, checkpoint: Checkpoint) -> None:
         """Raises `Unavailable`."""
         self.warehouse.put(self._name, savepoint.render(checkpoint).encode())
+
+    def reader(self) -> str:
+        """The name of the reader that writes them, or did last; "" for none. Raises `Unavailable`."""
+        return (self.warehouse.content(f"{self._name}.reader") or b"").decode(errors="replace")
+
+    def store_reader(self, name: str) -> None:
+        """Raises `Unavailable`."""
+        self.warehouse.make()
+        self.warehouse.put(f"{self._name}.reader", name.encode())
 
     def load_copy(self) -> dict[str, Any]:
         """How far a first copy is; empty for none. Raises `Corruption`, `Unavailable`."""

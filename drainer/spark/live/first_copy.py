@@ -51,7 +51,7 @@ from drainer.spark.chunk_tasks import patient
 from drainer.spark.engine import Executors, SparkOf
 from drainer.spark.live.copy_task import LakeCopying, LakePart, Written, table_of
 from drainer.spark.live.downstream import LiveSettings
-from drainer.spark.live.lake import named
+from drainer.spark.live.lake import claim, named
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.tracker import SchemaTracker
@@ -129,6 +129,7 @@ class LakeCopy:
         self._target = upstream_target_of(self._drainer)
         self._position = LakePosition(self._drainer, cluster.upstream.cluster_id, settings.mode)
         self._state = CopyState()
+        self._name = settings.name
         self._has_begun = False
         self._stop = threading.Event()
 
@@ -136,6 +137,7 @@ class LakeCopy:
         """None where there is nothing to copy: the stream goes on. Raises `Rejected`, `Conflict`,
         `DownstreamError`, `Unavailable`, `Corruption`, `ConfigError`."""
         began_s = self._clock.monotonic_s()
+        await claim(self._position, self._name, self._cluster)
         self._state = state = CopyState.of(await asyncio.to_thread(self._position.load_copy))
         checkpoint = await asyncio.to_thread(self._position.load)
         if state.is_done or (checkpoint.commit_ts and not state.ts and not self._is_replacing):

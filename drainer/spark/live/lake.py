@@ -22,6 +22,7 @@ from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.txn import Ddl
+from tidb_binlog.errors import Conflict
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
@@ -30,6 +31,20 @@ def named(settings: LiveSettings) -> DrainerConfig:
     """The configuration under the name that positions have: of the Drainer whose it is, or the stream's."""
     drainer = settings.drainer
     return replace(drainer, node_id=drainer.node_id or settings.name)
+
+
+async def claim(position: LakePosition, name: str, cluster: PumpCluster) -> None:
+    """The position is moved by the reader of this name from now on. Raises `Conflict` while one of another
+    name lives that does: of one node id there may be several."""
+    other = await asyncio.to_thread(position.reader)
+    if other == name:
+        return
+    if other and await cluster.is_alive(other):
+        raise Conflict(
+            f"the stream {other} is running and writes to {position.warehouse.shown} for the same node id",
+            hint="end it first, or give this one another node-id",
+        )
+    await asyncio.to_thread(position.store_reader, name)
 
 
 @dataclass(frozen=True)
@@ -43,9 +58,11 @@ class LakeStart:
 
 
 async def begin(settings: LiveSettings, cluster: PumpCluster) -> LakeStart:
-    """Where a stream to a lake goes on, and the schema of there. Raises `Conflict` while a Drainer writes."""
+    """Where a stream to a lake goes on, and the schema of there. Raises `Conflict` while a Drainer
+    writes, or another stream."""
     drainer = named(settings)
     position = LakePosition(drainer, cluster.upstream.cluster_id, settings.mode)
+    await claim(position, settings.name, cluster)
     drainer_ts = await cluster.drainer_at(drainer.name) if settings.mode == CHANGELOG else 0
     checkpoint = await asyncio.to_thread(position.load)
     now_ts, initial_ts = await cluster.now_ts(), drainer.initial_commit_ts

@@ -139,6 +139,11 @@ class PumpCluster:
             raise Conflict(f"drainer {name} is running and writes there", hint="stop it first")
         return entry.status.max_commit_ts
 
+    async def is_alive(self, name: str) -> bool:
+        """Whether a node of that name holds its lease."""
+        entry = (await self.registry.view()).drainers.get(name)
+        return entry is not None and entry.alive is True
+
     @property
     def stored_ts(self) -> Ts:
         """Up to where a reader of this name was done before; 0 for none."""

@@ -191,6 +191,26 @@ async def test_a_drainer_and_a_stream_take_turns_over_the_same_tables(
     await publisher.close()
 
 
+async def test_of_two_streams_for_one_node_id_the_second_is_refused(
+    publisher: Publisher, settings: LiveSettings, bed: LakeBed
+) -> None:
+    """They have names of their own, and one position."""
+    first = replace(settings, drainer=replace(settings.drainer, node_id="drainer-under-test"), once=False)
+    other = replace(first, name="other", once=True)
+    stream = PumpStream(first, None)
+    running = asyncio.create_task(asyncio.to_thread(stream.wait))
+    await write(publisher, 1)
+    await until(lambda: ids(bed) == [1], seconds=60)
+    with pytest.raises(Conflict, match="the stream spark is running and writes to"):
+        await life(other)
+    stream.stop()
+    await running
+    await write(publisher, 2)
+    await life(other)
+    assert ids(bed) == [1, 2]
+    await publisher.close()
+
+
 async def test_tables_that_others_changed(publisher: Publisher, settings: LiveSettings, bed: LakeBed) -> None:
     """One that is none of ours, and one that somebody of our name wrote meanwhile."""
     bed.make_other("t")
