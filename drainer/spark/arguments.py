@@ -263,16 +263,14 @@ def source_options(args: argparse.Namespace, **more: str) -> dict[str, str]:
 
 def is_here(args: argparse.Namespace) -> bool:
     """Whether this process reads the archive itself: nothing on the command line, and no `spark-submit`, asks
-    for Spark. Then the archive and the range are checked. Raises `ConfigError`."""
-    if args.master is not None or args.conf or session.is_submitted():
-        return False
-    check(args)
+    for Spark. The archive, the range and the tables are checked. Raises `ConfigError`, `NoSuchTable`."""
     try:
         import numpy as _numpy  # noqa: F401
         import pyarrow as _pyarrow  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
-    return True
+    check(args)
+    return args.master is None and not args.conf and not session.is_submitted()
 
 
 def small_bytes(args: argparse.Namespace) -> int:
@@ -282,23 +280,22 @@ def small_bytes(args: argparse.Namespace) -> int:
     return SMALL_BYTES if args.small is None else int(args.small)
 
 
-def check(args: argparse.Namespace) -> None:
-    """What is wrong with the archive and the range. Raises `ConfigError`."""
+def check(args: argparse.Namespace, *, tables: bool = True) -> None:
+    """What is wrong with the archive, the range and the tables, before a JVM is started, which takes seconds.
+    `tables`: all are there that ever will be. Raises `ConfigError`, `NoSuchTable`."""
     selection.Selection(getattr(args, "start", 0), getattr(args, "stop", 0)).asked()
     archive = Place(args.archive).require("--archive", READ)
     if archive.local is not None:
         archive.list()
+    patterns = ",".join(filter(None, (getattr(args, name, "") for name in ("tables", "table"))))
+    if tables and patterns:
+        from drainer.reading.archive.archive_source import ArchiveSource
 
-
-def open_session(args: argparse.Namespace, app: str) -> SparkSession:
-    """The session that the command line asks for. What is wrong with the archive and the range is said before
-    a JVM is started, which takes seconds."""
-    check(args)
-    return start_session(args, app)
+        ArchiveSource({**source_options(args, tables=patterns), "path": args.archive}).check_tables()
 
 
 def start_session(args: argparse.Namespace, app: str) -> SparkSession:
-    """The same for what reads no archive."""
+    """The session that the command line asks for."""
     if session.is_connect(args.master) and app not in _OVER_CONNECT:
         raise FlagError(
             f"{app} needs Spark's own context, which Spark Connect does not give",

@@ -88,7 +88,7 @@ def test_what_is_wrong_with_archive_or_range_needs_no_spark(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")  # a session would say so
     with pytest.raises(ConfigError, match=r"no directory no/such|before it begins"):
-        arguments.open_session(parsed(*wrong), "x")
+        arguments.check(parsed(*wrong))
 
 
 def test_a_database_with_its_password_from_the_environment_or_a_file(tmp_path: Path) -> None:

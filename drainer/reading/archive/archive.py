@@ -36,7 +36,7 @@ from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.payload import PB, RELAY
 from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.reading.archive.read_options import ReadOptions, check_tables, version_of
+from drainer.reading.archive.read_options import ReadOptions, check_tables, table_names, version_of
 from drainer.reading.archive.row_items import RowItems
 from drainer.reading.errors import BinlogsLost
 from tidb_binlog import time_text
@@ -278,7 +278,7 @@ class Archive:
                 hint=f"begin there, or with {_OLDEST!r} for what there is",
             )
         if selection.tables:
-            check_tables(survey, self._definitions, selection)
+            check_tables(survey.location.shown, table_names(survey, self._definitions), selection)
 
 
 def _patterns(tables: str | Iterable[str]) -> str:

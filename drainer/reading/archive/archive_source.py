@@ -19,7 +19,7 @@ from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import REPORT
 from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
-from drainer.reading.archive.read_options import ReadOptions, check_tables, version_of
+from drainer.reading.archive.read_options import ReadOptions, check_tables, table_names, version_of
 from drainer.reading.archive.views import VIEWS, changes
 from drainer.reading.archive.views.view import ReadTask, View, unknown_column
 from drainer.txn import TableVersion
@@ -83,9 +83,15 @@ class ArchiveSource:
         """Say which columns the view has."""
         return self.view.schema if self.version is None else changes.schema(self.version)
 
+    @property
+    def table_names(self) -> set[tuple[str, str]]:
+        """Of all tables; none where they are not known."""
+        return table_names(self.survey, self.definitions)
+
     def check_tables(self) -> None:
         """Raises `NoSuchTable` for a pattern that fits no table."""
-        check_tables(self.survey, self.definitions, self.options.selection)
+        if self.options.selection.tables:
+            check_tables(self.options.location.shown, self.table_names, self.options.selection)
 
     def parts(self) -> list[Part]:
         """What is read apart, in the order of the archive."""

@@ -184,13 +184,12 @@ def table_names(survey: Survey, definitions: Definitions) -> set[tuple[str, str]
     return names
 
 
-def check_tables(survey: Survey, definitions: Definitions, selection: Selection) -> None:
+def check_tables(shown: str, names: set[tuple[str, str]], selection: Selection) -> None:
     """A pattern that fits no table is misspelt. Raises `NoSuchTable`."""
-    names = table_names(survey, definitions)
     for pattern in selection.tables if names else ():
         alone = Selection(tables=(pattern,))
         if not any(alone.wants_table(*name) for name in names):
-            raise NoSuchTable(f"{survey.location.shown} has no table {pattern}", hint=_examples(names))
+            raise NoSuchTable(f"{shown} has no table {pattern}", hint=_examples(names))
 
 
 def _examples(names: set[tuple[str, str]]) -> str:

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     with TaskProgress("audit") as progress:
 
         def spark() -> SparkSession:
-            session = arguments.open_session(args, "binlog-spark audit")
+            session = arguments.start_session(args, "binlog-spark audit")
             progress.follow(session)
             return session
 

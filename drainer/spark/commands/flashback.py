@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     with TaskProgress("flashback") as progress:
 
         def spark() -> SparkSession:
-            session = arguments.open_session(args, "binlog-spark flashback")
+            session = arguments.start_session(args, "binlog-spark flashback")
             progress.follow(session)
             return session
 

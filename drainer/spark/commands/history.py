@@ -51,14 +51,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from drainer.reading.archive.archive_source import ArchiveSource
+
     key = history.parse_key(args.key) if args.key else None
     options = arguments.source_options(args)
     if args.save:
         Place(args.save).require("--save", READ | WRITE)
-    if arguments.is_here(args):
-        _show_here(args, key, options)
+    is_here = arguments.is_here(args)
+    source = ArchiveSource({**options, "path": args.archive, "tables": args.table})
+    if key:
+        _check_key(source, args.table, key)
+    if is_here:
+        _show_here(args, key, source)
         return 0
-    spark = arguments.open_session(args, "binlog-spark history")
+    spark = arguments.start_session(args, "binlog-spark history")
     frame = history.history(spark, args.archive, args.table, key, options)
     with TaskProgress("reading", spark):
         if args.save:
@@ -69,17 +75,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, options: Mapping[str, str]) -> None:
+def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, source: ArchiveSource) -> None:
     """Without Spark."""
     import pyarrow as pa
 
-    from drainer.reading.archive.archive_source import ArchiveSource
     from drainer.spark.local import json_lines, ordered_rows, versions
 
-    source = ArchiveSource({**options, "path": args.archive, "tables": args.table})
-    source.check_tables()
-    if key:
-        _check_key(source, args.table, key)
     rows = versions.versions(ordered_rows.everything(source, source.schema, ()), key)
     if args.save:
         place = Place(args.save)
@@ -94,13 +95,15 @@ def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, options:
 
 
 def _check_key(source: ArchiveSource, table: str, key: Mapping[str, str]) -> None:
-    """A name that was no column of the table ever fits no row. Raises `FlagError`."""
-    columns = [
-        column.name
-        for entry in source.definitions
-        if f"{entry.schema}.{entry.table}".lower() == table.lower()
-        for column in entry.version.info.columns
-    ]
-    if columns and (unknown := [name for name in key if name not in columns]):
-        shown = ", ".join(dict.fromkeys(columns))
-        raise FlagError(f"{table} has no column {unknown[0]}", hint=f"it has {shown}")
+    """A name that was no column of the table's key ever fits no row. Raises `FlagError`."""
+    from drainer.changes.row_reader import key_names
+
+    names: set[str] = set()
+    for entry in source.definitions:
+        if f"{entry.schema}.{entry.table}".lower() == table.lower():
+            info = entry.version.info
+            columns = key_names(info, entry.version.left_out)
+            names.update(columns or (column.name for column in info.columns))  # without a key it is the row
+    if names and (unknown := sorted(key.keys() - names)):
+        shown = ", ".join(sorted(names))
+        raise FlagError(f"{table} has no key column {unknown[0]}", hint=f"its key is {shown}")

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
         @functools.cache
         def spark() -> SparkSession:
-            session = arguments.open_session(args, "binlog-spark image")
+            session = arguments.start_session(args, "binlog-spark image")
             stack.enter_context(TaskProgress("making the image", session))
             return session
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-    from drainer.reading.archive.archive_source import ArchiveSource
-
 HELP: Final = """\
 show, count or save changes, transactions, DDL and files
 
@@ -67,13 +65,10 @@ def run(args: argparse.Namespace) -> int:
         raise FlagError("--table is for the view changes", hint="use --tables for the others")
     if args.save:
         Place(args.save).require("--save", READ | WRITE)
-    if arguments.is_here(args):
-        source = _source(args)
-        source.check_tables()
-        if not args.where:
-            _run_here(args, source)
-            return 0
-    spark = arguments.open_session(args, "binlog-spark read")
+    if arguments.is_here(args) and not args.where:
+        _run_here(args)
+        return 0
+    spark = arguments.start_session(args, "binlog-spark read")
     frame = _frame(spark, args)
     if args.count:
         with TaskProgress("counting", spark):
@@ -111,19 +106,15 @@ def _names(args: argparse.Namespace, columns: Sequence[str]) -> list[str]:
     return names
 
 
-def _source(args: argparse.Namespace) -> ArchiveSource:
-    from drainer.reading.archive.archive_source import ArchiveSource
-
-    options = arguments.source_options(args, view=args.view, table=args.table)
-    return ArchiveSource({**options, "path": args.archive})
-
-
-def _run_here(args: argparse.Namespace, source: ArchiveSource) -> None:
+def _run_here(args: argparse.Namespace) -> None:
     """Without Spark."""
     import pyarrow as pa
 
+    from drainer.reading.archive.archive_source import ArchiveSource
     from drainer.spark.local import json_lines, ordered_rows
 
+    options = arguments.source_options(args, view=args.view, table=args.table)
+    source = ArchiveSource({**options, "path": args.archive})
     schema = source.schema
     names = _names(args, schema.names) or (schema.names[:1] if args.count else schema.names)
     columns = pa.schema([schema.field(name) for name in names])

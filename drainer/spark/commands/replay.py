@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         source=arguments.source_options(args, tables="", start="", stop=""),
     )
     summary = replay(
-        lambda: arguments.open_session(args, "binlog-spark replay"),
+        lambda: arguments.start_session(args, "binlog-spark replay"),
         args.archive,
         arguments.database(args),
         start=args.start,

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from drainer.spark.local import json_lines
 
     is_here = arguments.is_here(args)
-    spark = None if is_here else arguments.open_session(args, "binlog-spark stats")
+    spark = None if is_here else arguments.start_session(args, "binlog-spark stats")
     given = engine_for(spark), args.archive, arguments.source_options(args)
     with contextlib.nullcontext() if is_here else TaskProgress("counting", spark):
         counted = statistics.of_changes(*given, args.hottest) | statistics.of_transactions(*given)

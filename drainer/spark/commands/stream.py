@@ -244,7 +244,8 @@ def _from_archive(args: argparse.Namespace, done: Callable[[Batch], None]) -> Ar
         options=options,
     )
     target = arguments.database(args)
-    spark = arguments.open_session(args, "binlog-spark stream")
+    arguments.check(args, tables=False)
+    spark = arguments.start_session(args, "binlog-spark stream")
     return ArchiveStream(spark, args.archive, target, args.checkpoint, settings, on_batch=done)
 
 

@@ -145,6 +145,11 @@ class PumpSource(ArchiveSource):
         """Tables as they were at the beginning, and what DDL made of them."""
         return self.range.definitions
 
+    @property
+    def table_names(self) -> set[tuple[str, str]]:
+        """At the beginning, and those that came."""
+        return {(table.schema, table.table) for table in self.definitions}
+
     @cached_property
     def version(self) -> TableVersion | None:
         """As the upstream has the table at `stop`, or now."""

@@ -40,6 +40,7 @@ class BinlogReader(DataSourceReader):
     """Of one frame. It is sent to the tasks with all that they need."""
 
     def __init__(self, archive: ArchiveSource, columns: StructType) -> None:
+        archive.check_tables()
         self._task = archive.task(arrow_schema(columns))
         self._view = archive.options.view
         self._parts = archive.parts()

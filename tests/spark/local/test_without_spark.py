@@ -202,12 +202,33 @@ def test_bad_input_is_one_line_with_its_exit_code(archive: str, tmp_path: Path) 
             1,
             "has no table nope.* (it has",
         ),
+        ("read", f"--archive={archive}", "--tables=shop.*,nope.*", "--master=local[1]"): (
+            1,
+            "has no table nope.* (it has",
+        ),
+        ("history", f"--archive={archive}", "--table=shop.nope", "--conf=a=b"): (1, "has no table shop.nope"),
         ("stats", f"--archive={archive}", "--tables=shop.*,nope.*"): (1, "has no table nope.* (it has shop."),
         ("history", f"--archive={archive}", "--table=shop.nope"): (1, "has no table shop.nope (it has shop."),
         ("history", f"--archive={archive}", "--table=shop.orders", "--key=idx=1"): (
             2,
-            "shop.orders has no column idx (it has id, ",
+            "shop.orders has no key column idx (its key is id)",
         ),
+        ("history", f"--archive={archive}", "--table=shop.orders", "--key=note=1", "--master=local[1]"): (
+            2,
+            "shop.orders has no key column note (its key is id)",
+        ),
+        **{
+            (command, f"--archive={archive}", "--tables=shop.orders,shop.nope", *more): (
+                1,
+                "has no table shop.nope (it has shop.",
+            )
+            for command, *more in (
+                ("audit",),
+                ("image", f"--into={tmp_path / 'image'}"),
+                ("flashback", f"--file={tmp_path / 'undo.sql'}", "--start=1", "--conf=a=b"),
+                ("replay", "--to=mysql://root@127.0.0.1:1/"),
+            )
+        },
         ("read", f"--archive={archive}", "--columns=nope"): (2, "changes has no column nope"),
         ("read", f"--archive={archive}", "--start=9", "--stop=5"): (1, "before it begins"),
         ("read", f"--archive={archive}", "--kind=parquet"): (2, "invalid choice"),

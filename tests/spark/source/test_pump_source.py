@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.reading.archive.archive_source import ArchiveSource
-from drainer.reading.errors import BinlogsLost
+from drainer.reading.errors import BinlogsLost, NoSuchTable
 from drainer.spark.source import pump_source
 from drainer.spark.source.pump_source import PumpReader, PumpSource
 from drainer.spark.source.source import BinlogReader
@@ -127,6 +127,8 @@ async def test_what_pumps_have_not_is_refused(pump: Start, etcd_clean: str) -> N
             of_pumps(etcd_clean, stop="2100-01-01")
         with pytest.raises(ConfigError, match=r"no table shop\.none at"):
             of_pumps(etcd_clean, table="shop.none")
+        with pytest.raises(NoSuchTable, match=r"has no table shop\.none \(it has shop\."):
+            of_pumps(etcd_clean, tables="shop.orders,shop.none")
 
     await asyncio.to_thread(check)
     await other.close()

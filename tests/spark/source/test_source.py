@@ -12,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.read_options import ReadOptions
+from drainer.reading.errors import NoSuchTable
 from drainer.spark.replay.archive_range import ArchiveRange
 from drainer.spark.source.source import BinlogReader
 from drainer.spark.source.spark_types import struct_of
@@ -100,6 +101,9 @@ def test_an_option_or_column_that_is_not_known_is_refused(spark: SparkSession, a
     wider = StructType([*struct_of(found.schema).fields, StructField("nothing", StringType())])
     with pytest.raises(ConfigError, match="no column 'nothing'"):
         BinlogReader(found, wider)
+    misspelt = ArchiveSource({"path": archive, "tables": "nope.*"})
+    with pytest.raises(NoSuchTable, match=r"has no table nope\.\*"):
+        BinlogReader(misspelt, struct_of(misspelt.schema))
 
 
 @pytest.mark.parametrize(
