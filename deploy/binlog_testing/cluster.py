@@ -24,12 +24,10 @@ import pumpclient
 from binlog_testing import memory_snapshot
 from binlog_testing.memory_pull import MemoryPull
 from binlog_testing.memory_reader import MemoryReader, MemoryReaders
-from drainer.config.database_options import UpstreamOptions
-from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_position import SnapshotRequest
 from drainer.reading.subscribe import ways
 from drainer.reading.subscribe.stream_start import Ask
 from drainer.stream.pull.pump_source import PullClient
-from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_schema
 from pumpclient.publish import publisher
@@ -202,19 +200,13 @@ class _MemoryWay:
         return self._readers.open(name)
 
     async def snapshot(
-        self,
-        settings: UpstreamOptions,
-        upstream: Upstream,
-        rules: Rules,
-        position: SnapshotPosition,
-        *,
-        hold_name: str,
-        directory: str | None,
+        self, request: SnapshotRequest
     ) -> tuple[memory_snapshot.MemorySnapshot, SchemaTracker]:
+        upstream, position = request.upstream, request.position
         at = replace(position, ts=position.ts or await upstream.oracle.timestamp())
         rows = await asyncio.to_thread(self.state, at.ts)
         tracker = await read_schema(upstream.history, at.ts, 0)
-        return memory_snapshot.MemorySnapshot(rows, tracker, rules, at, upstream.cluster_id), tracker
+        return memory_snapshot.MemorySnapshot(rows, tracker, request.rules, at, upstream.cluster_id), tracker
 
     def asks(self) -> Ask:
         async def ask(address: str) -> int:

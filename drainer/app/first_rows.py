@@ -19,7 +19,7 @@ from typing import Final
 from drainer.app.build import BuildContext
 from drainer.checkpoint.savepoint import SNAPSHOT_NAME
 from drainer.checkpoint.value import Checkpoint
-from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_position import SnapshotPosition, SnapshotRequest
 from drainer.points.rows.snapshot_rows import SnapshotRows, open_snapshot
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld
 from drainer.sink.runner import TakeRows
@@ -97,19 +97,19 @@ async def open_first_rows(
             f"the snapshot cannot go on: the sink has {stands_at} rows of it, not {row_counts[0]}", hint=_ANEW
         )
     settings.check_upstream()
-    wanted_position = position or SnapshotPosition()
+    request = SnapshotRequest(
+        settings,
+        context.upstream,
+        rules,
+        position or SnapshotPosition(),
+        f"drainer_snapshot_{settings.name}",
+        settings.data_dir,
+        planned,
+    )
 
     async def opened() -> tuple[SnapshotRows, SchemaTracker]:
         try:
-            return await open_snapshot(
-                settings,
-                context.upstream,
-                rules,
-                wanted_position,
-                hold_name=f"drainer_snapshot_{settings.name}",
-                directory=settings.data_dir,
-                planned=planned,
-            )
+            return await open_snapshot(request)
         except (SnapshotLost, SnapshotTooOld) as error:
             if position is None:
                 raise

@@ -14,18 +14,40 @@ import base64
 import json
 import zlib
 from collections.abc import Iterable
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from drainer.points.load.contents import Source
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
 
+if TYPE_CHECKING:
+    from drainer.config.database_options import UpstreamOptions
+    from drainer.stream.rules.rule_set import Rules
+    from tidb_binlog.upstream_port import Upstream
+
 PREFIX: Final = "snapshot:"
 ROWS_MAX: Final = 1 << 38
 """A snapshot has fewer rows; every commit_ts is larger."""
 _BEGIN: Final = "begin"
 _END: Final = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """The rows of the tables of `rules` from `position` on, at its timestamp; at a new one where that is 0.
+
+    `settings`: where the upstream's SQL server is. `hold_name`: under which its garbage is held. `directory`:
+    for chunks that are large. `planned`: the first chunk ends there, as it did before; else chunks may be cut
+    at other places."""
+
+    settings: UpstreamOptions
+    upstream: Upstream
+    rules: Rules
+    position: SnapshotPosition
+    hold_name: str
+    directory: str | None = None
+    planned: SnapshotPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,23 +24,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import IO, Final
 
-from drainer.config.database_options import UpstreamOptions
 from drainer.config.downstream import upstream_target_of
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.connection import Target
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.points.load.contents import Source, contents_of
 from drainer.points.load.upstream_schema import UpstreamTables, pass_until_kept, snapshot_with_schema
-from drainer.points.rows.snapshot_position import SnapshotPosition, begun, key_of
+from drainer.points.rows.snapshot_position import SnapshotPosition, SnapshotRequest, begun, key_of
 from drainer.points.rows.table_rows import TableRows, tried
 from drainer.points.snapshot.sessions import UpstreamSnapshot
-from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import INSERT, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream_port import Upstream
 
 MEMORY_BYTES: Final = 8 << 20
 SESSIONS: Final = 2
@@ -219,46 +216,34 @@ class SnapshotRows:
             yield Transaction(ts, ts, (events,) if rows else (), size, first == end, snapshot=text)
 
 
-async def open_snapshot(
-    settings: UpstreamOptions,
-    upstream: Upstream,
-    rules: Rules,
-    position: SnapshotPosition,
-    *,
-    hold_name: str,
-    directory: str | None = None,
-    planned: SnapshotPosition | None = None,
-) -> tuple[SnapshotRows, SchemaTracker]:
-    """The rows from a position on, and the schema at their timestamp. `position.ts` 0: at a new one.
-    `planned`: the first chunk ends there, as it did before; else chunks may be cut at other places.
+async def open_snapshot(request: SnapshotRequest) -> tuple[SnapshotRows, SchemaTracker]:
+    """The rows, and the schema at their timestamp.
 
     Raises `SnapshotLost`, `SnapshotTooOld`, `Unavailable`, `Rejected`, `ConfigError`, `DownstreamError`."""
 
     async def opened(_: Ts = 0) -> tuple[SnapshotRows, SchemaTracker]:
-        return await _opened(settings, upstream, rules, position, hold_name, directory, planned)
+        return await _opened(request)
 
-    if position.ts:  # no other one will do
+    if request.position.ts:  # no other one will do
         return await opened()
     return await pass_until_kept(opened, 0, lambda _: None)
 
 
-async def _opened(
-    settings: UpstreamOptions,
-    upstream: Upstream,
-    rules: Rules,
-    position: SnapshotPosition,
-    hold_name: str,
-    directory: str | None,
-    planned: SnapshotPosition | None,
-) -> tuple[SnapshotRows, SchemaTracker]:
+async def _opened(request: SnapshotRequest) -> tuple[SnapshotRows, SchemaTracker]:
+    settings, position = request.settings, request.position
     target = upstream_target_of(settings)
     async with contextlib.AsyncExitStack() as ends:
         snapshot, tracker = await ends.enter_async_context(
             snapshot_with_schema(
-                settings, upstream, SESSIONS, at_ts=position.ts, hold_name=hold_name, keep=True
+                settings,
+                request.upstream,
+                SESSIONS,
+                at_ts=position.ts,
+                hold_name=request.hold_name,
+                keep=True,
             )
         )
-        sources = [source for source in contents_of(tracker, rules).tables if source.copies]
+        sources = [source for source in contents_of(tracker, request.rules).tables if source.copies]
         definitions = UpstreamTables(target, snapshot)
         try:
             tables = await asyncio.to_thread(_described, target, definitions, sources)
@@ -266,8 +251,9 @@ async def _opened(
             snapshot.cut()  # a server that hangs would keep the thread waiting
             definitions.cut()
             raise
-        begin = begun((table.source for table in tables), position, snapshot.ts, upstream.cluster_id)
-        return SnapshotRows(snapshot, tables, begin, ends.pop_all(), directory, planned), tracker
+        begin = begun((table.source for table in tables), position, snapshot.ts, request.upstream.cluster_id)
+        left = ends.pop_all()
+        return SnapshotRows(snapshot, tables, begin, left, request.directory, request.planned), tracker
 
 
 def _described(target: Target, definitions: UpstreamTables, sources: Sequence[Source]) -> list[TableRows]:

@@ -11,17 +11,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from drainer.config.database_options import UpstreamOptions
-from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_position import SnapshotPosition, SnapshotRequest
 from drainer.points.rows.snapshot_rows import SnapshotRows, open_snapshot
 from drainer.points.snapshot import sessions
 from drainer.points.worker_pool import Ended
 from drainer.reading.errors import SnapshotLost, StreamEnded
 from drainer.reading.subscribe.live_stream import Large
-from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.txn import Transaction
-from tidb_binlog.upstream_port import Upstream
 
 
 class FirstRows:
@@ -48,21 +45,11 @@ class FirstRows:
         await self._rows.close()
 
 
-async def open_first_rows(
-    settings: UpstreamOptions,
-    upstream: Upstream,
-    rules: Rules,
-    position: SnapshotPosition,
-    *,
-    hold_name: str,
-    directory: str | None,
-) -> tuple[FirstRows, SchemaTracker]:
+async def open_first_rows(request: SnapshotRequest) -> tuple[FirstRows, SchemaTracker]:
     """Raises `SnapshotLost`, `Unavailable`, `Rejected`, `ConfigError`, `DownstreamError`."""
-    settings.check_upstream()
+    request.settings.check_upstream()
     with _told():
-        rows, tracker = await open_snapshot(
-            settings, upstream, rules, position, hold_name=hold_name, directory=directory
-        )
+        rows, tracker = await open_snapshot(request)
     return FirstRows(rows), tracker
 
 

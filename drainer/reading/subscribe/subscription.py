@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from drainer.changes.model import Ddl, R, Row, Transaction
 from drainer.changes.row_reader import RowReader
 from drainer.changes.row_types import RowTypeError, RowTypeOf, RowTypes
-from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_position import SnapshotPosition, SnapshotRequest
 from drainer.reading.errors import BinlogsLost, StreamEnded
 from drainer.reading.large_rows import LargeRows
 from drainer.reading.subscribe import stream_start, table_choice, ways
@@ -201,12 +201,7 @@ class EncodedStream:
         assert self._upstream_sql is not None
         hold_name = f"drainer_snapshot_{self.name or secrets.token_hex(8)}"
         before, tracker = await self._way.snapshot(
-            self._upstream_sql,
-            upstream,
-            self._rules,
-            place,
-            hold_name=hold_name,
-            directory=self.spill_dir,
+            SnapshotRequest(self._upstream_sql, upstream, self._rules, place, hold_name, self.spill_dir)
         )
         self._ends.push_async_callback(before.close)
         return before, tracker

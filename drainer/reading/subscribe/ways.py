@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_position import SnapshotRequest
 from drainer.reading.subscribe.live_stream import Before, Presence
 from drainer.reading.subscribe.stream_start import Ask, asks_pumps
 from drainer.stream.pull.collector import PumpListing
 from drainer.stream.pull.pump_source import PullClient
-from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog import rpc
 from tidb_binlog.clock import SystemClock
@@ -28,7 +27,6 @@ from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import Upstream
 
 if TYPE_CHECKING:  # only a reader with a name listens for pumps
-    from drainer.config.database_options import UpstreamOptions
     from drainer.reading.subscribe.named_reader import ReaderAddress
 
 
@@ -61,19 +59,9 @@ class Way(Protocol):
         """Take a name. Raises `NameTaken`, `ConfigError`."""
         ...
 
-    async def snapshot(
-        self,
-        settings: UpstreamOptions,
-        upstream: Upstream,
-        rules: Rules,
-        position: SnapshotPosition,
-        *,
-        hold_name: str,
-        directory: str | None,
-    ) -> tuple[Before, SchemaTracker]:
-        """Rows of the upstream's tables from a position on, and the schema at their timestamp. `hold_name`:
-        under which the upstream's garbage is held; `directory`: for chunks that are large. Raises
-        `SnapshotLost`, `Rejected`, `ConfigError`, `DownstreamError`."""
+    async def snapshot(self, request: SnapshotRequest) -> tuple[Before, SchemaTracker]:
+        """Rows of the upstream's tables, and the schema at their timestamp. Raises `SnapshotLost`,
+        `Rejected`, `ConfigError`, `DownstreamError`."""
         ...
 
     def asks(self) -> Ask:
@@ -119,16 +107,7 @@ class Network:
             tls=self._tls,
         )
 
-    async def snapshot(
-        self,
-        settings: UpstreamOptions,
-        upstream: Upstream,
-        rules: Rules,
-        position: SnapshotPosition,
-        *,
-        hold_name: str,
-        directory: str | None,
-    ) -> tuple[Before, SchemaTracker]:
+    async def snapshot(self, request: SnapshotRequest) -> tuple[Before, SchemaTracker]:
         try:
             from drainer.reading.subscribe.first_rows import open_first_rows
         except ModuleNotFoundError as error:
@@ -136,9 +115,7 @@ class Network:
                 f"snapshot needs the package {error.name}", hint="pip install 'tidb-binlog[server]'"
             ) from error
 
-        return await open_first_rows(
-            settings, upstream, rules, position, hold_name=hold_name, directory=directory
-        )
+        return await open_first_rows(request)
 
     def asks(self) -> Ask:
         return asks_pumps(self._tls)

@@ -18,7 +18,7 @@ from drainer.changes.row_reader import RowReader
 from drainer.mysql.connection import Connection
 from drainer.points.load import table_copy, upstream_schema
 from drainer.points.rows import snapshot_rows
-from drainer.points.rows.snapshot_position import SnapshotPosition
+from drainer.points.rows.snapshot_position import SnapshotPosition, SnapshotRequest
 from drainer.points.rows.snapshot_rows import ChunkRows, SnapshotRows, Spool, open_snapshot
 from drainer.points.snapshot.moment import open_upstream_snapshot
 from drainer.points.snapshot.publisher_database import PublisherSnapshot
@@ -60,14 +60,10 @@ async def opened(
     bed: Bed, position: SnapshotPosition | None = None, directory: str | None = None
 ) -> AsyncIterator[SnapshotRows]:
     rules = read_rules(bed.settings())
-    rows, _ = await open_snapshot(
-        bed.settings(),
-        bed.upstream,
-        rules,
-        position or SnapshotPosition(),
-        hold_name="test",
-        directory=directory,
+    asked = SnapshotRequest(
+        bed.settings(), bed.upstream, rules, position or SnapshotPosition(), "test", directory
     )
+    rows, _ = await open_snapshot(asked)
     try:
         yield rows
     finally:
