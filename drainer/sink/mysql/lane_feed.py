@@ -90,11 +90,17 @@ class LaneFeed:
             return
         await self.settled()
         cut = lanes.cut()
-        lanes.offer(cut, upto_ts)
         if cut:
-            logged_ts = max(chunk.position.commit_ts for _, chunk in cut)
-            self._under_way = asyncio.ensure_future(self._relay.sync(logged_ts))
-            self._under_way.add_done_callback(self._note)
+            lanes.offer(cut, upto_ts)
+        logged_ts = max((chunk.position.commit_ts for _, chunk in cut), default=0)
+        self._under_way = asyncio.ensure_future(self._log(lanes, upto_ts, logged_ts))
+        self._under_way.add_done_callback(self._note)
+
+    async def _log(self, lanes: LaneSet, upto_ts: Ts, logged_ts: Ts) -> None:
+        assert self._relay is not None
+        await self._relay.sync(logged_ts)
+        if not logged_ts:  # no lane commits anything by which the place would be reached
+            lanes.offer([], upto_ts)
 
     def _note(self, done: asyncio.Future[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
