@@ -75,13 +75,21 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]])
 
     rows = list(rows)
     grid = Table(title=text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    needs = [_need(*cells) for cells in zip(headings, *rows, strict=True)]
-    fits = sum(width for width, _ in needs) + _BETWEEN * len(needs) <= console().width
+    needs = _needs(headings, rows)
+    fits = _fits(needs)
     for heading, (_, is_words) in zip(headings, needs, strict=True):
         grid.add_column(text(heading), overflow="fold", no_wrap=fits and is_words)
     for row in rows:
         grid.add_row(*map(text, row))
     return grid
+
+
+def _needs(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> list[tuple[int, bool]]:
+    return [_need(*cells) for cells in zip(headings, *rows, strict=True)]
+
+
+def _fits(needs: Sequence[tuple[int, bool]]) -> bool:
+    return sum(width for width, _ in needs) + _BETWEEN * len(needs) <= console().width
 
 
 def _need(heading: str, *cells: object) -> tuple[int, bool]:
@@ -93,7 +101,15 @@ def _need(heading: str, *cells: object) -> tuple[int, bool]:
 
 
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    console().print(table(title, headings, rows))
+    """A table; where the terminal is too narrow for it, each row as lines of names and values."""
+    rows = list(rows)
+    if console().width >= _WIDTH_OF_A_FILE or _fits(_needs(headings, rows)):
+        console().print(table(title, headings, rows))
+        return
+    print_lines(*([title] if title else []))
+    for row in rows:
+        print_lines("")
+        print_facts((name, cell) for name, cell in zip(headings, row, strict=True) if str(cell))
 
 
 def coloured(*parts: tuple[str, str]) -> Text:
@@ -106,7 +122,7 @@ def coloured(*parts: tuple[str, str]) -> Text:
 def print_facts(rows: Iterable[tuple[str, object]]) -> None:
     """Names and values, one a line."""
     shown = [(name, str(value)) for name, value in rows]
-    width = max(len(name) for name, _ in shown)
+    width = max((len(name) for name, _ in shown), default=0)
     print_lines(*(f"{name.ljust(width)}  {value}" for name, value in shown))
 
 
