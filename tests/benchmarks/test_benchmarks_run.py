@@ -5,8 +5,10 @@ A new one is run here unless it is named below: this file takes less than a minu
 
 from __future__ import annotations
 
+import ast
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -94,6 +96,19 @@ def test_what_is_left_out_exists() -> None:
 
 
 @pytest.mark.integration
+def test_a_result_can_be_made() -> None:
+    """Also at the end of a benchmark that is not run here: its fields have names."""
+    paths = Path(__file__).parent.rglob("*.py")
+    calls = [
+        (path.name, node.lineno, node.args)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Result"
+    ]
+    assert len(calls) > 30
+    assert not [f"{name}:{line}" for name, line, args in calls if args]
+
+
 def test_the_machine_is_timed() -> None:
     with calibrator() as calibrate:
         taken = [calibrate(), calibrate()]

@@ -3,8 +3,9 @@
     ARCHIVE CORES MODE WARM-UP
 
 The whole tree of processes is pinned to so many cores before the JVM starts; in mode "executors" there are
-so many executors of one core instead, each with a JVM of its own. Prints JSON: seconds and CPU of
-the reading apart from start-up, which an archive of its own warms; peak memory of the tree's processes.
+so many executors instead, each with a JVM of its own and pinned to a core of its own.
+Prints JSON: seconds and CPU of the reading apart from start-up, which an archive of its own warms; peak
+memory of the tree's processes.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ OPTIONS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def tree() -> list[int]:
-    """This process and all that come from it."""
+def tree(root: int = 0) -> list[int]:
+    """A process, or this one, and all that come from it."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
@@ -48,10 +49,29 @@ def tree() -> list[int]:
             except OSError:
                 continue
             parents.setdefault(int(fields[1]), []).append(int(entry))
-    found = [os.getpid()]
+    found = [root or os.getpid()]
     for pid in found:
         found += parents.get(pid, [])
     return found
+
+
+def pin_executors() -> None:
+    """What they start later is pinned, too. Else one of them has half of the other's core: its JVM and its
+    Python run beside each other."""
+    cores = sorted(os.sched_getaffinity(0), reverse=True)  # the driver has most of the other one
+    executors = [pid for pid in tree() if b"CoarseGrainedExecutorBackend" in _command_of(pid)]
+    assert executors
+    for executor, core in zip(executors, cores, strict=False):
+        for pid in tree(executor):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), {core})
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def read(spark: SparkSession, archive: str, mode: str) -> int:
@@ -94,6 +114,8 @@ def main() -> None:
     spark = session("benchmark", master, {"spark.driver.memory": "1g"})
     for _ in range(2):
         read(spark, warm_up, mode)
+    if mode == "executors":
+        pin_executors()
     pids = tree()
     began_s, began_cpu_s = time.monotonic(), {pid: cpu_s(pid) for pid in pids}
     read(spark, archive, mode)

@@ -70,15 +70,12 @@ def run(settings: Settings) -> Result:
     cost, of_files = total_s * 1e6 / changes, sum(files.cpu_us.values())
     shares = ", ".join(f"{name} {one * 1e6 / changes:.1f}" for name, one in sorted(used.items()) if one > 0.1)
     return Result(
-        "spark.live",
-        changes / seconds,
-        "changes/s",
-        cost,
-        None,
-        None,
-        None,
-        f"CPU from files, {of_files:.1f} us",
-        cost / of_files,
-        f"{changes} changes; the driver's Python has {own_s / total_s:.1%} of the CPU; CPU us a change:"
+        name="spark.live",
+        value=changes / seconds,
+        unit="changes/s",
+        cpu_us_per_unit=cost,
+        compared_to=f"CPU from files, {of_files:.1f} us",
+        ratio=cost / of_files,
+        note=f"{changes} changes; the driver's Python has {own_s / total_s:.1%} of the CPU; CPU us a change:"
         f" {shares}; from files {files.rate:,.0f}/s, {files.note}",
     )

@@ -1,5 +1,6 @@
 """`spark.mirror`: folded effects go into Delta mirrors by `MERGE INTO`, beside the same MERGE of Parquet.
 
+A million changes of 100,000 keys go into tables of five million rows, in whose files those keys are spread.
 The rate is row changes by the time from the first byte of an archive to the last commit; the ratio is what is
 left of the rate of a MERGE whose rows lie there as Parquet. Both in turns in one session of Spark 4.1, into
 tables of the same rows; contents are verified. `python -m tests.benchmarks.spark.mirror` is that session.
@@ -8,14 +9,17 @@ tables of the same rows; contents are verified. `python -m tests.benchmarks.spar
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from drainer.config.options import DrainerConfig
@@ -36,15 +40,20 @@ from drainer.spark.replay.plan import buckets_of, shares
 from drainer.spark.session import session
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
+from drainer.txn import TableVersion
 from tests.architecture.source import ROOT
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
-from tests.benchmarks.spark.rows import SCHEMA, WORKLOADS, write
+from tests.benchmarks.spark.rows import SCHEMA, TABLES, WORKLOADS, Row, write
 from tests.benchmarks.spark.rows import Rows as Workload
 from tests.spark.support import spark_versions
 
-CHANGES: Final = 200_000
-ROUNDS: Final = 3
+CHANGES: Final = 1_000_000
+ROWS: Final = 5_000_000
+ROUNDS: Final = 2
+FIRST_OTHER: Final = 10_000_000
+"""Id of the first row that nothing changes."""
+FILE_BYTES: Final = 8 << 20
 LAST_TS: Final = (1 << 62) - 1
 _APP: Final = "benchmark"
 
@@ -56,7 +65,7 @@ class Bench:
         self._directory = directory
         self.rows = Workload()
         archive = directory / "archive"
-        write(archive, self.rows, WORKLOADS["distinct"](self.rows, CHANGES))
+        write(archive, self.rows, WORKLOADS["fold10"](self.rows, CHANGES))
         self._settings = DrainerConfig(db_type="delta", warehouse=str(directory / "lake"))
         self._spark = session("benchmark", "local[2]", {**session_settings(self._settings), **conf})
         surveyed = survey(Place(str(archive)), "auto")
@@ -71,13 +80,32 @@ class Bench:
         start = LakeStart(LakePosition(self._settings, 1, MIRROR), 0, SchemaTracker(), Policy())
         self._mirrors = Mirrors(start, lake, lambda: self._spark, Rules())
 
+        for version, rows in zip(self.rows.versions, self.rows.before, strict=True):
+            self._make(version, list(rows.values()))
+
+    def _make(self, version: TableVersion, rows: list[Row]) -> None:
+        """A table as it is before a round."""
+        schema = mirror.schema_of(version)
+        columns = [pa.array(column) for column in zip(*rows, strict=True)]
+        more = ROWS // TABLES - len(rows)
+        picked = np.random.default_rng(1).integers(len(rows), size=more)
+        others = [np.arange(FIRST_OTHER, FIRST_OTHER + more), *(one.take(picked) for one in columns[1:])]
+        order = np.random.default_rng(2).permutation(len(rows) + more)
+        arrays = [
+            pa.concat_arrays([one.cast(field.type), pa.array(other).cast(field.type)]).take(order)
+            for one, other, field in zip(columns, others, schema, strict=False)
+        ]
+        arrays.append(pa.nulls(len(order), schema.field(len(columns)).type))
+        made = pa.Table.from_arrays(arrays, schema=schema)
+        write_deltalake(
+            str(self._directory / "before" / SCHEMA / version.name), made, target_file_size=FILE_BYTES
+        )
+
     def fill(self) -> None:
         Place(self._settings.warehouse).clear()
-        for version, rows in zip(self.rows.versions, self.rows.before, strict=True):
-            schema = mirror.schema_of(version)
-            columns = list(zip(*((*row, None) for row in rows.values()), strict=True))
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-            write_deltalake(self._path(version.name), pa.Table.from_arrays(arrays, schema=schema))
+        shutil.copytree(self._directory / "before", self._settings.warehouse)
+        jvm: Any = self._spark.sparkContext._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
     def _path(self, table: str) -> str:
         return f"{self._settings.warehouse}/{SCHEMA}/{table}"
@@ -108,6 +136,8 @@ class Bench:
     def check(self) -> None:
         for version, rows in zip(self.rows.versions, self.rows.tables, strict=True):
             there = DeltaTable(self._path(version.name)).to_pyarrow_table(columns=["id", "k", "c", "pad"])
+            assert there.num_rows == ROWS // TABLES, version.name
+            there = there.filter(pc.less(there.column("id"), FIRST_OTHER))
             found = sorted(zip(*(column.to_pylist() for column in there.columns), strict=True))
             assert found == sorted(rows.values()), version.name
 
@@ -139,9 +169,13 @@ def run(settings: Settings) -> Result:
     )
     changes, ours, ready = json.loads(done.stdout.splitlines()[-1])
     return Result(
-        *("spark.mirror", changes / ours, "changes/s", 0.0, None, None, None),
-        *(f"MERGE of ready Parquet, {changes / ready:,.0f}/s", ready / ours),
-        f"{changes} changes of as many rows into 4 Delta tables, {ours:.1f} s and {ready:.1f} s",
+        name="spark.mirror",
+        value=changes / ours,
+        unit="changes/s",
+        compared_to=f"MERGE of ready Parquet, {changes / ready:,.0f}/s",
+        ratio=ready / ours,
+        note=f"{changes:,} changes, ten of a key, into 4 Delta tables of {ROWS:,} rows, {ours:.1f} s and"
+        f" {ready:.1f} s",
     )
 
 

@@ -2,7 +2,7 @@
 OLTP shape, read.
 
 Every reading is a process of its own, pinned to one core or two, so that the JVM cannot do on a second core
-what is said to take one; executors are not. Start-up is apart.
+what is said to take one; so is every executor. Start-up is apart.
 """
 
 from __future__ import annotations

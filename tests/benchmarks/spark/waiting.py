@@ -70,10 +70,14 @@ async def measure(settings: Settings) -> Result:
         seconds = time.monotonic() - began_s
         verify(server, backlog.scenario)
     return Result(
-        *("spark.live.memory", own + jvm, "MiB", None, None, None, own + jvm),
-        *(f"asked, {ASKED_MIB:.0f} MiB", (own + jvm) / ASKED_MIB),
-        f"driver: Python {own:.0f}, JVM {jvm:.0f} MiB; {backlog.rows:,} changes waited in one Pump, read by"
-        f" one executor in {seconds:.0f} s",
+        name="spark.live.memory",
+        value=own + jvm,
+        unit="MiB",
+        peak_rss_mib=own + jvm,
+        compared_to=f"asked, {ASKED_MIB:.0f} MiB",
+        ratio=(own + jvm) / ASKED_MIB,
+        note=f"driver: Python {own:.0f}, JVM {jvm:.0f} MiB; {backlog.rows:,} changes waited in one Pump, read"
+        f" by one executor in {seconds:.0f} s",
     )
 
 
