@@ -94,5 +94,6 @@ async def test_kills_and_a_successor(etcd_clean: str, free_port: Callable[[], in
     assert savepoint["consistent"] is True
     assert savepoint["commitTS"] >= found[-1]
     described = ArchiveSegments(str(scene.archive))
-    indexes = [described.index_of(name) for _, name in described.in_order()]
-    assert sum(one.transactions + one.ddl for one in indexes if one is not None) == len(found)
+    # Stored ones may end early where a kill came between records and their index: readers go on from there.
+    indexes = [described.described(index, name) for index, name in described.in_order()]
+    assert sum(one.transactions + one.ddl for one in indexes) == len(found)
