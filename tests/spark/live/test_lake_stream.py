@@ -197,14 +197,17 @@ async def test_of_two_streams_for_one_node_id_the_second_is_refused(
     """They have names of their own, and one position."""
     first = replace(settings, drainer=replace(settings.drainer, node_id="drainer-under-test"), once=False)
     other = replace(first, name="other", once=True)
+    await life(replace(first, once=True))  # makes the catalog, which whoever looks would make as well
     stream = PumpStream(first, None)
     running = asyncio.create_task(asyncio.to_thread(stream.wait))
-    await write(publisher, 1)
-    await until(lambda: ids(bed) == [1], seconds=60)
-    with pytest.raises(Conflict, match="the stream spark is running and writes to"):
-        await life(other)
-    stream.stop()
-    await running
+    try:
+        await write(publisher, 1)
+        await until(lambda: ids(bed) == [1], seconds=60)
+        with pytest.raises(Conflict, match="the stream spark is running and writes to"):
+            await life(other)
+    finally:
+        stream.stop()
+        await running
     await write(publisher, 2)
     await life(other)
     assert ids(bed) == [1, 2]
