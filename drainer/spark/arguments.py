@@ -289,9 +289,13 @@ def check(args: argparse.Namespace, *, tables: bool = True) -> None:
         archive.list()
     patterns = ",".join(filter(None, (getattr(args, name, "") for name in ("tables", "table"))))
     if tables and patterns:
+        from drainer.points.image.manifest import Manifest
         from drainer.reading.archive.archive_source import ArchiveSource
 
-        ArchiveSource({**source_options(args, tables=patterns), "path": args.archive}).check_tables()
+        image = getattr(args, "base", "") or getattr(args, "image", "")
+        of_image = {(table.schema, table.table) for table in Manifest.load(image).tables} if image else set()
+        source = ArchiveSource({**source_options(args, tables=patterns), "path": args.archive})
+        source.check_tables(of_image)
 
 
 def start_session(args: argparse.Namespace, app: str) -> SparkSession:

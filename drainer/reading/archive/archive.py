@@ -36,7 +36,7 @@ from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.payload import PB, RELAY
 from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.reading.archive.read_options import ReadOptions, check_tables, table_names, version_of
+from drainer.reading.archive.read_options import ReadOptions, check_tables, ddl_names, table_names, version_of
 from drainer.reading.archive.row_items import RowItems
 from drainer.reading.errors import BinlogsLost
 from tidb_binlog import time_text
@@ -278,7 +278,13 @@ class Archive:
                 hint=f"begin there, or with {_OLDEST!r} for what there is",
             )
         if selection.tables:
-            check_tables(survey.location.shown, table_names(survey, self._definitions), selection)
+            names = table_names(survey, self._definitions)
+            check_tables(
+                survey.location.shown,
+                names,
+                selection,
+                lambda alone: ddl_names(survey, self._definitions, alone),
+            )
 
 
 def _patterns(tables: str | Iterable[str]) -> str:

@@ -9,7 +9,7 @@ Tests   tests/spark/source/test_source.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,8 @@ from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import REPORT
 from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
-from drainer.reading.archive.read_options import ReadOptions, check_tables, table_names, version_of
+from drainer.reading.archive.files.selection import Selection
+from drainer.reading.archive.read_options import ReadOptions, check_tables, ddl_names, table_names, version_of
 from drainer.reading.archive.views import VIEWS, changes
 from drainer.reading.archive.views.view import ReadTask, View, unknown_column
 from drainer.txn import TableVersion
@@ -88,10 +89,16 @@ class ArchiveSource:
         """Of all tables; none where they are not known."""
         return table_names(self.survey, self.definitions)
 
-    def check_tables(self) -> None:
-        """Raises `NoSuchTable` for a pattern that fits no table."""
-        if self.options.selection.tables:
-            check_tables(self.options.location.shown, self.table_names, self.options.selection)
+    def ddl_names(self, selection: Selection) -> set[tuple[str, str]]:
+        """Of tables, databases and views that DDL of a selection touches."""
+        return ddl_names(self.survey, self.definitions, selection)
+
+    def check_tables(self, more: Set[tuple[str, str]] = frozenset()) -> None:
+        """Raises `NoSuchTable` for a pattern that fits no table. `more`: those that an image has."""
+        options = self.options
+        if options.selection.tables:
+            names, shown = self.table_names, options.location.shown
+            check_tables(shown, names, options.selection, lambda alone: self.ddl_names(alone) | more)
 
     def parts(self) -> list[Part]:
         """What is read apart, in the order of the archive."""

@@ -22,7 +22,8 @@ Tests  tests/spark/source/test_source.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from drainer.formats.segment_index import UTC
@@ -30,7 +31,7 @@ from drainer.places.place import OPTION_PREFIX, Place
 from drainer.reading.archive.decode import reading
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import DAMAGE, FAIL
-from drainer.reading.archive.decode.records import Changes
+from drainer.reading.archive.decode.records import Changes, SchemaChange
 from drainer.reading.archive.files.payload import PB
 from drainer.reading.archive.files.segments import AUTO, SLICE_BYTES, Survey
 from drainer.reading.archive.files.selection import Selection
@@ -184,11 +185,29 @@ def table_names(survey: Survey, definitions: Definitions) -> set[tuple[str, str]
     return names
 
 
-def check_tables(shown: str, names: set[tuple[str, str]], selection: Selection) -> None:
-    """A pattern that fits no table is misspelt. Raises `NoSuchTable`."""
+def ddl_names(survey: Survey, definitions: Definitions, selection: Selection) -> set[tuple[str, str]]:
+    """What DDL touches: tables that never had a row are in no other place, nor are databases and views."""
+    return {
+        name
+        for part in survey.plan(selection, skip_damage=True)
+        for record in reading.read(survey.location, part, selection, definitions, damage=reading.REPORT)
+        if isinstance(record, SchemaChange)
+        for name in record.ddl.tables
+    }
+
+
+def check_tables(
+    shown: str,
+    names: set[tuple[str, str]],
+    selection: Selection,
+    others: Callable[[Selection], set[tuple[str, str]]],
+) -> None:
+    """A pattern that fits no table is misspelt. `others`: what more there is, for one that fits none of
+    `names`. Raises `NoSuchTable`."""
     for pattern in selection.tables if names else ():
         alone = Selection(tables=(pattern,))
-        if not any(alone.wants_table(*name) for name in names):
+        known = itertools.starmap(alone.wants_table, names)
+        if not any(known) and not any(itertools.starmap(alone.wants_table, others(alone))):
             raise NoSuchTable(f"{shown} has no table {pattern}", hint=_examples(names))
 
 

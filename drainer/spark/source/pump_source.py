@@ -32,6 +32,7 @@ from drainer.reading.archive.archive_source import ArchiveSource, Part
 from drainer.reading.archive.decode.definitions import Definitions, of_schema
 from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState, packed
 from drainer.reading.archive.files.segments import SLICE_BYTES, Slice
+from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import newest
 from drainer.spark.source.pump_cluster import Bound, PumpCluster
 from drainer.spark.source.source import PUMPS, BinlogReader
@@ -149,6 +150,10 @@ class PumpSource(ArchiveSource):
     def table_names(self) -> set[tuple[str, str]]:
         """At the beginning, and those that came."""
         return {(table.schema, table.table) for table in self.definitions}
+
+    def ddl_names(self, selection: Selection) -> set[tuple[str, str]]:
+        """Of the range."""
+        return {name for ddl in self.range.ddl for name in ddl.tables}
 
     @cached_property
     def version(self) -> TableVersion | None:

@@ -12,6 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from drainer.spark.local import json_lines
+from drainer.txn import Transaction
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 
@@ -172,6 +173,15 @@ def test_a_small_image_and_what_comes_after_it(archive: str, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert sum(one["rows"] for one in json.loads(done.stdout)["tables"]) > 10
     assert run("audit", f"--archive={archive}", f"--image={second}").returncode == 0
+    # An archive that begins there has nothing of what was not written since: the image has.
+    later = [item for item in items("basic") if item.commit_ts > middle and isinstance(item, Transaction)]
+    orders = [item for item in later if {events.table.name for events in item.tables} == {"orders"}]
+    after = f"--archive={corpus.our_archive(orders, tmp_path / 'after').uri}"
+    done = run("image", after, f"--base={first}", "--tables=shop.customer", f"--into={tmp_path / 'quiet'}")
+    assert (done.returncode, "shop.customer" in done.stdout) == (0, True), done.stderr
+    assert run("audit", after, f"--image={first}", "--tables=shop.customer").returncode == 0
+    done = run("audit", after, f"--image={first}", "--tables=shop.costumer")
+    assert (done.returncode, "has no table shop.costumer" in done.stderr) == (1, True)
     done = run("image", f"--archive={archive}", f"--into={tmp_path / 'third'}", "--small=0")
     assert done.returncode == 1
     assert "Java" in done.stderr

@@ -124,6 +124,22 @@ def test_tables_are_chosen_by_patterns_and_their_ddl_comes_with_them(basic: str)
     assert {str(table) for table in archive.tables} > {"shop.customer"}
 
 
+@pytest.mark.parametrize("kind", ["archive", "relay", "pump"])
+def test_what_ddl_alone_touches_is_not_misspelt(kind: str, tmp_path: Path) -> None:
+    known = {"ddl_history": history("ddl")} if kind == "pump" else {}
+    if kind == "archive":
+        path = corpus.our_archive(items("ddl"), tmp_path / "made").uri
+    elif kind == "relay":
+        path = corpus.our_relay(items("ddl"), tmp_path / "made", 32 << 10).uri
+    else:
+        (path,) = of_pumps("ddl", tmp_path)
+    for name in ("d1.cmt", "D1.multi", "d1.v1", "d1.seq1", "d4", "~^d1\\.rec_b"):  # none of them had a row
+        found = drainer.open_archive(path, tables=name, **known)
+        assert any(isinstance(item, Ddl) for item in found), name
+    with pytest.raises(drainer.NoSuchTable, match=r"has no table d1\.cmd \(it has d1\."):
+        drainer.open_archive(path, tables="d1.cmt,d1.cmd", **known)
+
+
 def test_a_large_transaction_is_read_piece_by_piece_and_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
