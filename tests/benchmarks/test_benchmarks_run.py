@@ -95,7 +95,6 @@ def test_what_is_left_out_exists() -> None:
     assert set().union(*LEFT_OUT.values()) < set(BENCHMARKS)
 
 
-@pytest.mark.integration
 def test_a_result_can_be_made() -> None:
     """Also at the end of a benchmark that is not run here: its fields have names."""
     paths = Path(__file__).parent.rglob("*.py")
@@ -109,6 +108,7 @@ def test_a_result_can_be_made() -> None:
     assert not [f"{name}:{line}" for name, line, args in calls if args]
 
 
+@pytest.mark.integration
 def test_the_machine_is_timed() -> None:
     with calibrator() as calibrate:
         taken = [calibrate(), calibrate()]

@@ -141,6 +141,7 @@ Prints the page of the documentation, in Markdown.""",
 binlogctl config schema drainer > drainer.schema.json
 and #:schema drainer.schema.json as the first line of drainer.toml.""",
     "completion": """\
-bash: eval "$(binlogctl completion bash)"    zsh: eval "$(binlogctl completion zsh)"
+bash: eval "$(binlogctl completion bash)"
+zsh: eval "$(binlogctl completion zsh)"
 fish: binlogctl completion fish | source""",
 }

@@ -31,7 +31,7 @@ _GO: Final = ("cmd", "node-id", "state", "show-offline-nodes", "data-dir", "text
 _FILES: Final = ("ssl-ca", "ssl-cert", "ssl-key", "pump-config", "drainer-config", "report", "repair")
 _DIRECTORIES: Final = ("data-dir", "archive", "dir", "image")
 _COLUMNS: Final = 100
-_ALONE: Final = re.compile(rf"\s|{PROGRAM}|\w+: |Exit codes:")
+_ALONE: Final = re.compile(rf"\s|{PROGRAM}|(?:[A-Z]\w*|bash|zsh|fish): |Exit codes:")
 _ROW: Final = re.compile(r" +\S+ {2,}")
 
 

@@ -136,6 +136,11 @@ def test_help_fits_a_narrow_terminal_and_commands_stay_whole(monkeypatch: pytest
         for words, parser in parsers.tree().items():
             for line in parser.format_help().splitlines():
                 assert len(line) <= columns or line.startswith("binlogctl "), (words, line)
+    assert (
+        'zsh: eval "$(binlogctl completion zsh)"' in parsers.tree()["completion"].format_help().splitlines()
+    )
+    restore = parsers.tree()["restore"].format_help().splitlines()
+    assert "to -until (without it: to its end), and compares the result with both. Without" in restore
     monkeypatch.setenv("COLUMNS", "60")
     shown = parsers.tree()["tail"].format_help()
     assert TEXTS["tail"].splitlines()[-1] in shown.splitlines()
