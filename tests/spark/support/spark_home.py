@@ -21,6 +21,7 @@ import py4j
 import pyspark
 
 from tests.spark.support import spark_versions
+from tidb_binlog.errors import Unavailable
 
 _QUICK: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # jobs of seconds
 _SESSION: Final = """
@@ -32,21 +33,28 @@ _CLASSES: Final = "classes.jsa"
 
 
 def environ() -> dict[str, str]:
-    """For the JVMs of commands and clusters, and their Python processes. Made once for a checkout; nothing
-    where there is no Java."""
-    java = shutil.which("java")
-    if java is None:
-        return {}
-    given = [pyspark.__version__, pyspark.__file__, os.path.realpath(java), str(os.stat(java).st_mtime_ns)]
-    key = hashlib.sha256(" ".join(given).encode()).hexdigest()[:12]
-    home = spark_versions.once(f"home-{key}", _link)
-    classes = spark_versions.once(f"classes-{key}", lambda target: _dump(home, target))
+    """For the JVMs of commands and clusters, and their Python processes. Made once for a checkout; the
+    installed package as it is where that cannot be: the tests that need Java say why."""
+    try:
+        java = os.path.realpath(_java())
+        given = [pyspark.__version__, pyspark.__file__, java, str(os.stat(java).st_mtime_ns)]
+        key = hashlib.sha256(" ".join(given).encode()).hexdigest()[:12]
+        home = spark_versions.once(f"home-{key}", _link)
+        classes = spark_versions.once(f"classes-{key}", lambda target: _dump(home, target))
+    except (OSError, Unavailable):
+        return _environ(Path(pyspark.__file__).parent)
     # Another release of Spark, or what was started in another way, cannot use it, and need not say so.
     return _environ(home, f"-XX:SharedArchiveFile={classes / _CLASSES} -Xlog:cds*=off")
 
 
-def _environ(home: Path, option: str) -> dict[str, str]:
-    jvm = f"{_QUICK} {option}"
+def _java() -> str:
+    """The one that Spark takes."""
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", "java") if home else shutil.which("java") or "java"
+
+
+def _environ(home: Path, option: str = "") -> dict[str, str]:
+    jvm = f"{_QUICK} {option}".strip()
     return {
         "SPARK_HOME": str(home),
         "SPARK_LAUNCHER_OPTS": _QUICK,
@@ -56,11 +64,13 @@ def _environ(home: Path, option: str) -> dict[str, str]:
 
 
 def _dump(home: Path, target: Path) -> None:
-    """A JVM that lacks the file, or cannot use it, loads its classes as ever."""
+    """A JVM that cannot use the file loads its classes as ever. Raises `Unavailable` where there is none."""
     target.mkdir()
     variables = os.environ | _environ(home, f"-XX:ArchiveClassesAtExit={target / _CLASSES}")
     # It is written when the session's JVM ends, which holds the pipes.
-    subprocess.run([sys.executable, "-c", _SESSION], env=variables, capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-c", _SESSION], env=variables, capture_output=True, check=False)
+    if done.returncode or not (target / _CLASSES).exists():
+        raise Unavailable(done.stderr.decode(errors="replace")[-2000:])
 
 
 def _link(home: Path) -> None:
