@@ -195,6 +195,8 @@ class Chaos:
         """Alone: its JVM and its tasks go on until they notice, beside the next one's."""
         assert self._cluster.drainer is not None
         process = self._cluster.drainer.process
+        if not process.is_running:  # the keeper starts it again
+            return
         self._cluster.leave_behind()
         process.signal(signal.SIGKILL)
         self._statistics.killed("driver")

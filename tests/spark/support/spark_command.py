@@ -57,6 +57,9 @@ def drivers(leader: int) -> list[int]:
 
 
 def _pids(leader: int, word: bytes = b"") -> list[int]:
+    """None for 0, which is no process, but the session of the kernel's and of those from outside."""
+    if not leader:
+        return []
     numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in numbers if _session_of(pid) == leader and word in _read(pid, "cmdline")]
 

@@ -62,6 +62,7 @@ def test_a_process_that_is_killed_loses_and_doubles_nothing(target: Target, argu
     slow.wait()
     assert rows_there(target)
     done = forked.run("binlogctl", *arguments)
+    done.check_returncode()
     found = json.loads(done.stdout)
     assert (found["finished"], found["different"], found["compared"]) == (True, [], COUNT)
     counts = "SELECT MIN(n), MAX(n), COUNT(*) FROM (SELECT COUNT(*) n FROM kept.plain GROUP BY a) each_of"
