@@ -172,7 +172,11 @@ def make_directory(path: str, mode: int) -> None:
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(path):
         make_directory(parent, 0o777)
-        os.mkdir(path, mode)
+        try:
+            os.mkdir(path, mode)
+        except FileExistsError:  # made meanwhile, or no directory
+            if not os.path.isdir(path):
+                raise
         sync_directory(parent)
         return
     with suppress(PermissionError):  # a process that may not open the parent did not make this

@@ -1,7 +1,7 @@
 """Warehouse: what a configuration says of the place of a lake: its tables, and where a stream to it is.
 
 Owns    files in the warehouse for each name and mode: the position, which mirrors there are, how far a first
-        copy is. The reader that is named beside them writes them
+        copy is. The one reader of those that are named beside them that lives writes them
 Tests   tests/spark/live/test_lake_stream.py, tests/drainer/compare/verify/test_mirror_comparison.py
 """
 
@@ -63,6 +63,7 @@ class LakePosition:
     def __init__(self, settings: DrainerConfig, cluster_id: int, mode: str) -> None:
         self.warehouse = Place(settings.warehouse)
         self._name = f"{DIRECTORY}/{app_of(settings, cluster_id)}.{mode}"
+        self._readers = self.warehouse.under(f"{self._name}.readers")
 
     def load(self) -> Checkpoint:
         """At 0, if there is none. Raises `Corruption`, `Unavailable`."""
@@ -75,14 +76,20 @@ class LakePosition:
         """Raises `Unavailable`."""
         self.warehouse.put(self._name, savepoint.render(checkpoint).encode())
 
-    def reader(self) -> str:
-        """The name of the reader that writes them, or did last; "" for none. Raises `Unavailable`."""
-        return (self.warehouse.content(f"{self._name}.reader") or b"").decode(errors="replace")
+    def readers(self) -> list[str]:
+        """Names of the readers that are to write them, or did. Raises `Unavailable`."""
+        names = [entry.name for entry in self._readers.list(missing_ok=True)]
+        return [
+            name for name in names if self._readers.content(name) == name.encode()
+        ]  # others are half written
 
-    def store_reader(self, name: str) -> None:
+    def add_reader(self, name: str) -> None:
         """Raises `Unavailable`."""
-        self.warehouse.make()
-        self.warehouse.put(f"{self._name}.reader", name.encode())
+        self._readers.put(name, name.encode())
+
+    def remove_reader(self, name: str) -> None:
+        """Raises `Unavailable`."""
+        self._readers.delete(name)
 
     def load_copy(self) -> dict[str, Any]:
         """How far a first copy is; empty for none. Raises `Corruption`, `Unavailable`."""

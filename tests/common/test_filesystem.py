@@ -71,6 +71,20 @@ def test_what_is_no_directory_is_told(tmp_path: Path) -> None:
         make_directory(str(tmp_path / "file" / "inside"), 0o700)
 
 
+def test_a_directory_that_another_process_makes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = os.mkdir
+
+    def mkdir_twice(path: str, mode: int) -> None:
+        mkdir(path, mode)
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", mkdir_twice)
+    make_directory(str(tmp_path / "a" / "b"), 0o700)
+    assert (tmp_path / "a" / "b").is_dir()
+
+
 @pytest.mark.parametrize("call", ["fsync", "write", "pread"])
 def test_an_error_of_a_descriptor_names_the_file(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

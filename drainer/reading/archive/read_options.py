@@ -206,8 +206,8 @@ def check_tables(
     `names`. Raises `NoSuchTable`."""
     for pattern in selection.tables if names else ():
         alone = Selection(tables=(pattern,))
-        known = itertools.starmap(alone.wants_table, names)
-        if not any(known) and not any(itertools.starmap(alone.wants_table, others(alone))):
+        fits = itertools.starmap(alone.wants_table, names)
+        if not any(fits) and not any(itertools.starmap(alone.wants_table, others(alone))):
             raise NoSuchTable(f"{shown} has no table {pattern}", hint=_examples(names))
 
 

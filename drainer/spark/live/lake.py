@@ -35,16 +35,19 @@ def named(settings: LiveSettings) -> DrainerConfig:
 
 async def claim(position: LakePosition, name: str, cluster: PumpCluster) -> None:
     """The position is moved by the reader of this name from now on. Raises `Conflict` while one of another
-    name lives that does: of one node id there may be several."""
-    other = await asyncio.to_thread(position.reader)
-    if other == name:
-        return
-    if other and await cluster.is_alive(other):
-        raise Conflict(
-            f"the stream {other} is running and writes to {position.warehouse.shown} for the same node id",
-            hint="end it first, or give this one another node-id",
-        )
-    await asyncio.to_thread(position.store_reader, name)
+    name lives that does: of one node id there may be several. Each says its name before it looks for others,
+    so of two that begin at once one at least sees the other."""
+    await asyncio.to_thread(position.add_reader, name)
+    for other in await asyncio.to_thread(position.readers):
+        if other == name:
+            continue
+        if await cluster.is_alive(other):
+            await asyncio.to_thread(position.remove_reader, name)
+            raise Conflict(
+                f"the stream {other} is running and writes to {position.warehouse.shown} for this node id",
+                hint="end it first, or give this one another node-id",
+            )
+        await asyncio.to_thread(position.remove_reader, other)
 
 
 @dataclass(frozen=True)
