@@ -10,6 +10,7 @@ memory of the tree's processes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -63,8 +64,10 @@ def pin_executors() -> None:
     assert executors
     for executor, core in zip(executors, cores, strict=False):
         for pid in tree(executor):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                os.sched_setaffinity(int(thread), {core})
+            with contextlib.suppress(FileNotFoundError):  # it has ended
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.sched_setaffinity(int(thread), {core})
 
 
 def _command_of(pid: int) -> bytes:
