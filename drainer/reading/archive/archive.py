@@ -278,10 +278,9 @@ class Archive:
                 hint=f"begin there, or with {_OLDEST!r} for what there is",
             )
         if selection.tables:
-            names = table_names(survey, self._definitions)
             check_tables(
                 survey.location.shown,
-                names,
+                table_names(survey, self._definitions),
                 selection,
                 lambda alone: ddl_names(survey, self._definitions, alone),
             )
