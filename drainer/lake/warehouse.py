@@ -63,7 +63,6 @@ class LakePosition:
     def __init__(self, settings: DrainerConfig, cluster_id: int, mode: str) -> None:
         self.warehouse = Place(settings.warehouse)
         self._name = f"{DIRECTORY}/{app_of(settings, cluster_id)}.{mode}"
-        self._readers = self.warehouse.under(f"{self._name}.readers")
 
     def load(self) -> Checkpoint:
         """At 0, if there is none. Raises `Corruption`, `Unavailable`."""
@@ -78,18 +77,24 @@ class LakePosition:
 
     def readers(self) -> list[str]:
         """Names of the readers that are to write them, or did. Raises `Unavailable`."""
-        names = [entry.name for entry in self._readers.list(missing_ok=True)]
-        return [
-            name for name in names if self._readers.content(name) == name.encode()
-        ]  # others are half written
+        entries = self.warehouse.under(f"{self._name}.readers").list(missing_ok=True)
+        return [entry.name for entry in entries if self._has_reader(entry.name)]
+
+    def _has_reader(self, name: str) -> bool:
+        """Not for a file that is being written under another name."""
+        return self.warehouse.content(self._reader(name)) == name.encode()
+
+    def _reader(self, name: str) -> str:
+        return f"{self._name}.readers/{name}"
 
     def add_reader(self, name: str) -> None:
-        """Raises `Unavailable`."""
-        self._readers.put(name, name.encode())
+        """Nothing is written where it is there. Raises `Unavailable`."""
+        if not self._has_reader(name):
+            self.warehouse.put(self._reader(name), name.encode())
 
     def remove_reader(self, name: str) -> None:
         """Raises `Unavailable`."""
-        self._readers.delete(name)
+        self.warehouse.delete(self._reader(name))
 
     def load_copy(self) -> dict[str, Any]:
         """How far a first copy is; empty for none. Raises `Corruption`, `Unavailable`."""
