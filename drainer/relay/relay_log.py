@@ -81,11 +81,15 @@ class LogMark:
         """Have those that wait look whether they still want to."""
         self.reach(0)
 
+    def has(self, commit_ts: Ts) -> bool:
+        """Tell whether it is durable."""
+        return self._durable_ts >= commit_ts
+
     def wait(self, commit_ts: Ts, ended: threading.Event, timeout_s: float) -> bool:
         """Tell whether it is durable, at the latest after so many seconds, or when `ended` is set."""
         with self._condition:
-            self._condition.wait_for(lambda: self._durable_ts >= commit_ts or ended.is_set(), timeout_s)
-            return self._durable_ts >= commit_ts
+            self._condition.wait_for(lambda: self.has(commit_ts) or ended.is_set(), timeout_s)
+            return self.has(commit_ts)
 
 
 class RelayFiles:

@@ -225,12 +225,17 @@ class Lane(threading.Thread):
                     self._condition.wait()
             batch = [self._queue.popleft()]
             rows, size = len(batch[0].changes), batch[0].size_bytes
+            logged = self._settings.logged
+            if logged is not None and not logged.has(batch[0].position.commit_ts):
+                logged = None  # nothing that follows is there, either
             while self._queue:
                 following = self._queue[0]
                 rows += len(following.changes)
                 size += following.size_bytes
                 if rows > self._settings.batch_rows or size > self._settings.batch_bytes:
                     break
+                if logged is not None and not logged.has(following.position.commit_ts):
+                    break  # a full disk has room again when what is there is committed
                 batch.append(self._queue.popleft())
             return batch
 

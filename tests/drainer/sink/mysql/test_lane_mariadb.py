@@ -357,6 +357,28 @@ def test_a_relay_log_that_takes_long_keeps_no_row_locked(
     assert world.rows("t") == [(1, 9, "b")]
 
 
+def test_what_the_relay_log_has_does_not_wait_for_what_follows(world: World) -> None:
+    """On a full disk there is room again only when what is there is committed, and its files go."""
+    target, mark = world.made(INT_KEY, "t", INT_DDL), LogMark()
+    running = world.start(logged=mark)
+    world.run(f"LOCK TABLES {SCHEMA}.t WRITE")
+    world.offer(target, insert(INT_KEY, 1, 10, "a"))
+    taken = threading.Event()
+    for _ in range(int(WAIT_S / 0.01)):
+        if not running._queue:
+            break
+        taken.wait(0.01)
+    world.offer(target, insert(INT_KEY, 2, 20, "b"))
+    there_ts = world.ts
+    world.offer(target, insert(INT_KEY, 3, 30, "c"))
+    mark.reach(there_ts)
+    world.run("UNLOCK TABLES")
+    assert [world.results.get(timeout=WAIT_S) for _ in range(2)] == [there_ts - 10, there_ts]
+    assert world.rows("t") == [(1, 10, "a"), (2, 20, "b")]
+    mark.reach(world.ts)
+    world.committed()
+
+
 def test_rows_that_cannot_be_taken_back_wait_for_the_relay_log(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
