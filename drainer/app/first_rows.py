@@ -49,15 +49,16 @@ class FirstRows:
 
     async def give(self, take: TakeRows, save: Callable[[], Awaitable[None]]) -> None:
         """All that are left, or until `close`. Raises `SnapshotLost`, and what the sink does."""
-        done = self._rows.begin
+        done, is_under_way = self._rows.begin, False
         try:
             while (chunk := await self._rows.next()) is not None:
                 _store(self._path, done, chunk.position)
+                is_under_way = True
                 rows = LargeTransaction(
                     self.ts, self.ts, chunk.size_bytes, chunk.pieces, chunk.position.text()
                 )
                 await take(rows, chunk.count, is_end=chunk.position.is_end)
-                done = chunk.position
+                done, is_under_way = chunk.position, False
         except Exception as error:
             if not self._stopping:
                 raise
@@ -67,7 +68,7 @@ class FirstRows:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
             logger.info("the snapshot is given", ts=self.ts)
-        elif done.table:
+        elif done.table and not is_under_way:  # else the sink may have it, and its answer is lost
             _store(self._path, done)
 
     async def close(self) -> None:

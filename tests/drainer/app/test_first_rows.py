@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +24,7 @@ from drainer.points.snapshot.moment import open_upstream_snapshot
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.batch.public_items import PublicItems
 from drainer.sink.batch.sink_writer import SinkWriter
+from drainer.sink.runner import TakeRows
 from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import LargeTransaction
 from tests.drainer.points.load.load_bed import SCHEMA, Bed
@@ -234,6 +235,30 @@ async def test_a_store_with_transactions_has_each_row_once_wherever_it_is_killed
     assert not (tmp_path / SNAPSHOT_NAME).exists()
     assert moment is not None
     assert where_to_begin("own", moment, Savepoint(str(tmp_path)).load(), 7).commit_ts == moment
+
+
+async def test_stopped_where_the_answer_of_a_store_is_lost(
+    bed: Bed, tmp_path: Path, reopening: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, give = OwnStore(), FirstRows.give
+    store.script = [None, None, False]
+
+    async def given(first: FirstRows, take: TakeRows, save: Callable[[], Awaitable[None]]) -> None:
+        async def taken(rows: LargeTransaction, count: int, *, is_end: bool) -> None:
+            try:
+                await take(rows, count, is_end=is_end)
+            except Conflict:
+                await first.close()
+                raise
+
+        await give(first, taken, save)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FirstRows, "give", given)
+        await own_life(bed, tmp_path, store)
+    assert 0 < len(store.rows) < len(STOOD)
+    await own_life(bed, tmp_path, store)
+    assert sorted(store.rows) == STOOD
 
 
 async def test_a_store_without_a_position_may_have_the_last_rows_twice(
