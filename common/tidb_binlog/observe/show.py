@@ -94,10 +94,12 @@ def _fits(needs: Sequence[tuple[int, bool]]) -> bool:
 
 def _need(heading: str, *cells: object) -> tuple[int, bool]:
     """How wide a column has to be, and whether each of its cells is one word."""
+    from rich.cells import cell_len
+
     texts = [printable(cell) for cell in cells if isinstance(cell, str)]
     is_words = len(texts) == len(cells) and all(len(shown.split()) < 2 for shown in texts)
     parts = [heading, *texts] if is_words else " ".join((heading, *texts)).split()
-    return max(map(len, parts), default=0), is_words
+    return max(map(cell_len, parts), default=0), is_words
 
 
 def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

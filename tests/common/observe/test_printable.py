@@ -119,3 +119,13 @@ def test_words_of_a_table_stay_whole(
         assert all(written.count(word) == 2 for word in (*row[:2], "binlogs", "there"))
         assert all(len(line) <= columns or line == f"doing     {row[2]}" for line in written.splitlines())
     assert "empty" not in written, "what is empty has no line"
+
+
+def test_a_table_counts_the_columns_of_wide_letters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    row = ("商店." + "订单" * 9, "pump-1.example.com:8250")
+    show.print_table("tables", ("table", "address"), [row])
+    written = capsys.readouterr().out
+    assert all(word in written for word in row)
