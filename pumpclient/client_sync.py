@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
 from functools import wraps
+from inspect import signature
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, get_type_hints
 
 from pumpclient.client import PumpClient, connect
 from pumpclient.errors import ClientClosed
@@ -117,6 +118,9 @@ def opened_by(
     def open_sync(*arguments: P.args, **options: P.kwargs) -> F:
         return face(lambda: opener(*arguments, **options))
 
+    open_sync.__module__ = face.__module__
+    open_sync.__annotations__ = {**get_type_hints(opener), "return": face}
+    open_sync.__signature__ = signature(opener).replace(return_annotation=face)  # type: ignore[attr-defined]
     open_sync.__name__ = open_sync.__qualname__ = f"{opener.__name__}_sync"
     open_sync.__doc__ = (
         f"The blocking counterpart of `{opener.__name__}`, with the same arguments and errors."

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pickle
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,17 @@ def test_everything_public_is_documented() -> None:
                     if not method.startswith("_") and function.__module__.startswith("pumpclient."):
                         protocol = name in ("PumpDirectory", "WritableUpstream")
                         assert protocol or inspect.getdoc(function), f"{name}.{method}"
+
+
+@pytest.mark.parametrize("name", ["connect", "open_publisher"])
+def test_a_blocking_counterpart_says_where_it_is_and_what_it_returns(name: str) -> None:
+    asynchronous, blocking = getattr(pumpclient, name), getattr(pumpclient, f"{name}_sync")
+    assert pickle.loads(pickle.dumps(blocking)) is blocking
+    shown, told = inspect.signature(blocking), inspect.signature(asynchronous)
+    assert shown.parameters == told.parameters
+    for returned in (shown.return_annotation, typing.get_type_hints(blocking)["return"]):
+        assert returned.__name__ == f"Sync{told.return_annotation}"
+    assert typing.get_type_hints(asynchronous)["return"].__name__ == told.return_annotation
 
 
 def test_every_error_is_drawn_in_the_tree_with_its_class() -> None:
