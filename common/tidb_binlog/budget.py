@@ -62,16 +62,7 @@ class Share:
         while share is not None:
             if share.held + size > share.limit + share._raised:
                 return share
-            if share.held + size <= share.sure:
-                return None
-            above = share.above
-            if (
-                share.times_free
-                and above
-                and share.held + size > share.times_free * (above.limit - above.held)
-            ):
-                return share
-            share = above
+            share = share.above
         return None
 
     def full_for_ticket(self, size: int) -> Share | None:
@@ -83,9 +74,21 @@ class Share:
         return None
 
     @property
+    def room(self) -> int:
+        """So much more it may have, also by what is free and what is sure."""
+        room, above = self.limit + self._raised - self.held, self.above
+        if above is not None:
+            more = above.room
+            if self.times_free:
+                left = self.times_free * (above.limit - above.held + 1) - self.held
+                more = min(more, left // (self.times_free + 1))
+            room = min(room, max(more, self.sure - self.held))
+        return max(room, 0)
+
+    @property
     def has_room(self) -> bool:
         """None on the way has reached its limit."""
-        return self.full(1) is None
+        return self.room > 0
 
     @property
     def most(self) -> int:

@@ -269,6 +269,20 @@ async def test_calls_of_one_address_leave_others_theirs() -> None:
         await here.at_rest()
 
 
+async def test_calls_of_many_addresses_leave_a_newcomer_its_own() -> None:
+    async with house(Limits(calls_max=40)) as here, AsyncExitStack() as stack:
+        for number in range(2, 14):
+            raw = await stack.enter_async_context(Raw.to(here.port, source=f"127.0.0.{number}"))
+            await raw.send(b"".join(call(stream, "/test.Bench/Wait") for stream in range(1, 101, 2)))
+            await raw.until(RST_STREAM)
+        assert here.server.budget.calls.held >= 40
+        other = await stack.enter_async_context(Raw.to(here.port, source="127.0.0.20"))
+        assert await other.answers()
+        await stack.aclose()
+        await until(lambda: here.server.budget.calls.held == 0)
+        await here.at_rest()
+
+
 async def test_what_pipelines_behind_an_answer_counts() -> None:
     async with paged() as (server, _), Raw.to(server.port, hello=b"", receive_bytes=4096) as raw:
         sending = asyncio.create_task(raw.send(GET * 100_000))

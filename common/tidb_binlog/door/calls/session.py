@@ -235,11 +235,7 @@ class Session:
     def bound_calls(self) -> None:
         """Before anything that came is read: how many calls this connection may have."""
         connection, calls, most = self.connection, self.shares.calls, self.limits.streams_max
-        if calls.full(most) is None:
-            connection.streams_max = most
-        else:
-            room = min(share.limit - share.held for share in calls.path())
-            connection.streams_max = min(most, self._calls + max(room, 0))
+        connection.streams_max = min(most, self._calls + calls.room)
 
     def release(self, call: Call | HttpCall, size: int) -> None:
         """A call holds so much less; those that wait for that may continue."""
