@@ -28,7 +28,7 @@ from tidb_binlog.observe import log
 
 C = TypeVar("C")
 _BUILT_IN: Final = ("config", "V", "version", "h", "help")
-_KEY: Final = re.compile(r"\w+(?:[.-]\w+)+")
+_KEY: Final = re.compile(r"\b\w++(?:[.-]\w++)++")
 PROBLEMS_MAX: Final = 100
 """So many are told of a file; to find the line and the neighbours of an unknown key takes a while."""
 

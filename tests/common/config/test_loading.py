@@ -256,6 +256,15 @@ def test_a_file_that_is_none_of_ours_is_told_in_time(tmp_path: Path) -> None:
     assert "not looked at" in problems[-1].message
 
 
+def test_a_value_that_is_very_long_is_told_in_time(tmp_path: Path) -> None:
+    def check(_: Example) -> None:
+        raise ConfigError("x" * 500_000, hint="give another one")
+
+    path = write(tmp_path, "gc = 1")
+    problems, _ = loading.examine(Example, path, {}, program="drainer", env_prefix="X", check=check)
+    assert [problem.hint for problem in problems] == ["give another one"]
+
+
 def test_list_from_the_command_line() -> None:
     assert load("-ignore", "x, y,,z").ignore == ("x", "y", "z")
 
