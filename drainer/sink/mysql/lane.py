@@ -397,9 +397,11 @@ class Lane(threading.Thread):
             if self._settings.on_refused is not None and statement.overwrote(affected):
                 work.ask_about(statement.table)
         self._running = None
+        executed_s = self._clock.monotonic_s()
         with trace.span("waits for the relay log"):
             if not self._is_logged(work):
                 raise NotLogged
+        started_s += self._clock.monotonic_s() - executed_s
         with trace.span("moves its position"):
             self._table.advance(connection, self.number, work.position)
         executed_s = self._clock.monotonic_s()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer import metrics
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.store import CheckpointStore
 from drainer.mysql import session_lock
@@ -28,7 +29,7 @@ from drainer.sink.mysql.lane import Lane, LaneSettings
 from drainer.sink.mysql.row_mismatch import Drift
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
-from tidb_binlog.clock import SystemClock
+from tidb_binlog.clock import Clock, ManualClock, SystemClock
 from tidb_binlog.errors import BinlogError, DownstreamError
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.status.codec import plain
@@ -61,13 +62,13 @@ class World:
         self.admin.commit()
         return found
 
-    def start(self, target: Target | None = None, **settings: Any) -> Lane:
+    def start(self, target: Target | None = None, *, clock: Clock | None = None, **settings: Any) -> Lane:
         self.lane = Lane(
             0,
             target or self.target,
             self.lane_table,
             LaneSettings(drift=self.drift, **settings),
-            SystemClock(),
+            clock or SystemClock(),
             lambda lane, sequence, rows: self.results.put(sequence),
             lambda lane, error: self.results.put(error),
         )
@@ -393,6 +394,24 @@ def test_rows_that_cannot_be_taken_back_wait_for_the_relay_log(
     mark.reach(world.ts)
     world.committed()
     assert world.rows("t") == [(1, 10, "a")]
+
+
+def test_what_the_relay_log_takes_is_no_time_of_the_downstream(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, took_s = ManualClock(), list[float]()
+
+    class SlowMark(LogMark):
+        def wait(self, commit_ts: int, ended: threading.Event, timeout_s: float) -> bool:
+            clock.advance(100.0)
+            return True
+
+    monkeypatch.setattr(metrics.QUERY_SECONDS.labels("exec"), "observe", took_s.append)
+    target = world.made(INT_KEY, "t", INT_DDL)
+    world.start(logged=SlowMark(), clock=clock)
+    world.offer(target, insert(INT_KEY, 1, 10, "a"))
+    world.committed()
+    assert took_s == [0.0]
 
 
 def test_a_lane_that_waits_for_the_relay_log_ends_at_once(world: World) -> None:
