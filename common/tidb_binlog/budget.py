@@ -86,11 +86,6 @@ class Share:
         return max(room, 0)
 
     @property
-    def has_room(self) -> bool:
-        """None on the way has reached its limit."""
-        return self.room > 0
-
-    @property
     def most(self) -> int:
         """What could be had if no other ticket had anything."""
         return min(share.limit for share in self.path())

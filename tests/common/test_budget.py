@@ -237,28 +237,30 @@ def test_each_of_several_addresses_leaves_something_of_what_was_free() -> None:
     calls = BudgetPart(whole, whole * 3 // 4, times_free=3)
     for number in range(6):
         share, free = calls.join(str(number)), whole - calls.held
-        while share.has_room:
+        at_once = share.room
+        while share.room:
             share.add(1)
+        assert share.held == at_once
         assert share.held == pytest.approx(free * 3 / 4, abs=1)
-    assert calls.join("one more").has_room
-    assert calls.join("").has_room, "this host's own"
+    assert calls.join("one more").room
+    assert calls.join("").room, "this host's own"
 
 
 def test_a_newcomer_has_something_though_others_took_all() -> None:
     calls = BudgetPart(100, 75, times_free=3)
     for number in range(20):
         share = calls.join(str(number))
-        while share.has_room:
+        while share.room:
             share.add(1)
     held = calls.held
     assert held >= 100
     for address in ("one more", ""):
         share = calls.join(address)
-        while share.has_room:
+        while share.room:
             share.add(1)
         assert share.held == SURE
     again = calls.join("one more")
-    assert not again.has_room, "an address, not a connection"
+    assert not again.room, "an address, not a connection"
     assert calls.held == held + 2 * SURE
 
 
@@ -351,7 +353,7 @@ def test_a_share_tells_the_narrowest_that_is_full() -> None:
     own = Share(5, whole)
     own.add(5)
     assert (own.full(), own.full(1), whole.full(5), whole.full(6)) == (None, own, None, whole)
-    assert (own.has_room, whole.has_room, own.most) == (False, True, 5)
+    assert (own.room, whole.room, own.most) == (0, 5, 5)
 
 
 def test_other_limits_count_at_once_and_forget_nobody() -> None:
