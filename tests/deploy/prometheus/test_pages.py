@@ -126,7 +126,7 @@ def test_binlog_spark_understands_the_command(line: str) -> None:
 
 
 def test_series_and_alerts_that_the_page_names_exist() -> None:
-    before, _, after = MONITORING.partition("Its alerts are:")
+    before, _, after = MONITORING.partition("alerts replace those of the Go system:")
     mapping, _, rest = after.partition("\nTwo counters")
     names = exported.series().keys()
     named = set(re.findall(r"`(binlog_\w+)", before + rest))

@@ -79,7 +79,7 @@ def test_its_figures() -> None:
     given = loading.load(PumpConfig, ["-label", "zone=a,rack=r12"], {}, program="pump", env_prefix=ENV_PREFIX)
     assert given.labels == {"zone": "a", "rack": "r12"}
     assert [f"{name}={value}" for name, value in given.labels.items()] == tomllib.loads(FILES[0])["label"]
-    assert f"changes by {score.STEP} at least and once in {score.PAUSE_S:g} s at most" in PAGE
+    assert f"changes in steps of at least {score.STEP}, and at most once in {score.PAUSE_S:g} s" in PAGE
     assert f"halves every {score.HALF_LIFE_S:g} s" in PAGE
     assert f"every {Options().probe_interval_s:g} s" in PAGE
     assert Options().errors_max + 1 == 11
