@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Trouble(Enum):
-    """Values are shown to operators and label a metric. The last is a lane's own: no error of the downstream."""
+    """Values are shown to operators and label a metric. The last is a lane's own, no error."""
 
     CONNECTION = "connection lost"
     RESTART = "server starting or stopping"
