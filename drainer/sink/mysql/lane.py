@@ -248,7 +248,7 @@ class Lane(threading.Thread):
             trouble = self._attempt(work)
             if trouble is None:
                 break
-            pause_s = (lock_backoff if trouble is Trouble.LOCK else backoff).next_s()
+            pause_s = (lock_backoff if trouble.keeps_connection else backoff).next_s()
             if self._abandoned.wait(pause_s):
                 return
         if self._waiting is not None:
