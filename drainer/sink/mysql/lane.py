@@ -248,15 +248,16 @@ class Lane(threading.Thread):
             trouble = self._attempt(work)
             if trouble is None:
                 break
-            pause_s = (lock_backoff if trouble.keeps_connection else backoff).next_s()
-            if self._abandoned.wait(pause_s):
+            # The relay log is waited for in the attempt.
+            pauses = lock_backoff if trouble is Trouble.LOCK else backoff
+            if self._abandoned.wait(0 if trouble is Trouble.RELAY_LOG else pauses.next_s()):
                 return
         if self._waiting is not None:
             logger.info("lane continues", lane=self.number, tries=self._waiting.tries)
             self._waiting = None
         self.session.target = self._target
         self._report(work)
-        metrics.EXECUTE_SECONDS.observe(self._clock.monotonic_s() - began_s)
+        metrics.EXECUTE_SECONDS.observe(self._clock.monotonic_s() - began_s - work.logging_s)
         with self._condition:
             self._queued_bytes -= sum(chunk.size_bytes for chunk in batch)
         self._on_committed(self.number, batch[-1].sequence, len(changes))
@@ -397,11 +398,10 @@ class Lane(threading.Thread):
             if self._settings.on_refused is not None and statement.overwrote(affected):
                 work.ask_about(statement.table)
         self._running = None
-        executed_s = self._clock.monotonic_s()
-        with trace.span("waits for the relay log"):
-            if not self._is_logged(work):
-                raise NotLogged
-        started_s += self._clock.monotonic_s() - executed_s
+        logging_s = work.logging_s
+        if not self._is_logged(work):
+            raise NotLogged
+        started_s += work.logging_s - logging_s
         with trace.span("moves its position"):
             self._table.advance(connection, self.number, work.position)
         executed_s = self._clock.monotonic_s()
@@ -413,7 +413,13 @@ class Lane(threading.Thread):
     def _is_logged(self, work: Work) -> bool:
         """Whether the batch may commit, as far as the relay log is concerned; waits a moment for it."""
         logged = self._settings.logged
-        return logged is None or logged.wait(work.position.commit_ts, self._abandoned, LOGGED_MAX_S)
+        if logged is None:
+            return True
+        began_s = self._clock.monotonic_s()
+        with trace.span("waits for the relay log"):
+            is_logged = logged.wait(work.position.commit_ts, self._abandoned, LOGGED_MAX_S)
+        work.logging_s += self._clock.monotonic_s() - began_s
+        return is_logged
 
     def _execute(self, connection: Connection, statement: Statement) -> int:
         if not statement.lax:

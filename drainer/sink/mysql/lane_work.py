@@ -56,6 +56,7 @@ class Work:
         self.cut = any(chunk.cut for chunk in batch)
         self.prepared: list[Statement] | None = None
         self.in_doubt = False  # an earlier attempt may have been committed
+        self.logging_s = 0.0  # waited for the relay log so far, which is no time of the downstream
         self.log_first = False  # the relay log is waited for before the first statement, not before COMMIT
         self.drift: list[tuple[str, int]] = []
         self.asked: set[str] = set()  # constraints that it broke

@@ -17,6 +17,7 @@ from drainer import metrics
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.keeper import HOLD_S, PURGE_S
 from drainer.ddl.run import progress
+from drainer.formats.binlog_directory import BinlogDirectory, DiskFull
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import NoSuchTable, SessionError
 from drainer.mysql.transient import Trouble
@@ -46,21 +47,25 @@ ROWS = 20_000
 ADD_COLUMN = 5
 
 
-def recording(*, keyed: bool, spilled: bool) -> Recording:
-    """A table, and one transaction of many rows into it."""
+def recording(*, keyed: bool, spilled: bool, transactions: int = 1) -> Recording:
+    """A table, and one transaction of many rows into it, or more that have as many together."""
     flag = FLAG_NOT_NULL | FLAG_PRIMARY if keyed else 0
     table = TableInfo(7, "t", (column(1, "a", LONG, flag), column(2, "b", VARCHAR)), pk_is_handle=keyed)
     job = create_job(table)
     encoder = RowEncoder(table)
     rows = [encoder.insert({"a": number, "b": "x" * 40}, rowid=number + 1) for number in range(ROWS)]
-    payload = binlog.join(
-        binlog.prewrite(1000, b"k", prewrite_value(1, [(7, [INSERT] * ROWS, rows)])),
-        binlog.commit(1000, 1001, b"k"),
-    )
-    entry = Merged(1001, payload)
-    if spilled:
-        entry = Merged(1001, b"", spilled=spill(payload))
-    return Recording(4711, [json.dumps(job).encode()], [created(job), entry])
+    entries, size = [], ROWS // transactions
+    for number in range(transactions):
+        start_ts, commit_ts = 1000 + 2 * number, 1001 + 2 * number
+        mutations = [INSERT] * size, rows[number * size : (number + 1) * size]
+        payload = binlog.join(
+            binlog.prewrite(start_ts, b"k", prewrite_value(1, [(7, *mutations)])),
+            binlog.commit(start_ts, commit_ts, b"k"),
+        )
+        entries.append(
+            Merged(commit_ts, b"", spilled=spill(payload)) if spilled else Merged(commit_ts, payload)
+        )
+    return Recording(4711, [json.dumps(job).encode()], [created(job), *entries])
 
 
 def spill(payload: bytes) -> Spilled:
@@ -136,6 +141,26 @@ async def test_rows_are_executed_while_the_relay_log_syncs_and_committed_after_i
         synced.set()
     assert await run
     assert count(target) == (ROWS, ROWS)
+
+
+async def test_a_relay_log_on_a_full_disk_has_room_again_as_rows_are_committed(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, refused = BinlogDirectory.append, 0
+
+    def bounded(directory: BinlogDirectory, parts: Sequence[bytes]) -> int:
+        nonlocal refused
+        if len(directory.files) > 3:
+            refused += 1
+            raise DiskFull("three files are there")
+        return append(directory, parts)
+
+    relay = RelayLog.open(str(tmp_path), 100_000, SystemClock())
+    monkeypatch.setattr(BinlogDirectory, "append", bounded)
+    life = Life(recording(keyed=True, spilled=False, transactions=100), target, relay=relay)
+    assert await life.run(size=10)
+    assert count(target) == (ROWS, ROWS)
+    assert refused > 0
 
 
 async def test_a_reload_changes_how_many_rows_a_transaction_has(target: Target) -> None:
