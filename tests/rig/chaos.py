@@ -48,6 +48,8 @@ RESTART_AFTER_S: Final = 0.5
 DEATHS_IN_A_ROW_MAX: Final = 10
 CLOCK_MOVES_MAX_S: Final = 3600.0
 REPLAY_KILLS: Final = 5
+EXECUTOR_LOOKS: Final = 200
+DRIVERS_SHARE: Final = 0.25
 
 
 class ConflictingClocks(Corruption):
@@ -160,7 +162,7 @@ class Chaos:
         if cluster.small_disk is not None:
             self._faults.append((1, self._disk_full))
         if cluster.streams:
-            self._faults += [(3, self._jvm_killed), (2, self._driver_killed)]
+            self._faults += [(6, self._jvm_killed), (2, self._driver_killed)]
 
     async def run(self, end_s: float, clock: Clock) -> None:
         """Until `end_s` (monotonic)."""
@@ -185,11 +187,19 @@ class Chaos:
             victim.start()
 
     async def _jvm_killed(self) -> None:
-        """Where batches are so small that Spark has no part in them there is none."""
-        if (found := self._cluster.jvm(self._random)) is not None:
-            name, pid = found
-            os.kill(pid, signal.SIGKILL)
-            self._statistics.killed(name)
+        """An executor, which a driver that has just started has not yet, or now and then the driver's JVM.
+        Where batches are so small that Spark has no part in them there is neither."""
+        wants_driver = self._random.random() < DRIVERS_SHARE
+        for _ in range(EXECUTOR_LOOKS):
+            executors, drivers = self._cluster.jvms()
+            if not drivers:
+                return
+            if victims := drivers if wants_driver else executors:
+                with suppress(ProcessLookupError):
+                    os.kill(self._random.choice(victims), signal.SIGKILL)
+                    self._statistics.killed("driver's JVM" if wants_driver else "executor")
+                return
+            await asyncio.sleep(WATCH_S)
 
     async def _driver_killed(self) -> None:
         """Alone: its JVM and its tasks go on until they notice, beside the next one's."""

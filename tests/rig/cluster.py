@@ -11,7 +11,6 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 from binlog_playground.cluster.cluster import Cluster, Node, http_request
 from binlog_playground.cluster.mariadb import MariaDbServer
@@ -101,13 +100,11 @@ class RigCluster(Cluster):
             replace(node, process=self._python(node.name, "drainer.spark", arguments))
         )
 
-    def jvm(self, random: Random) -> tuple[str, int] | None:
-        """One of the stream's, its name and process id, None if it has none now: mostly an executor."""
+    def jvms(self) -> tuple[list[int], list[int]]:
+        """The stream's executors and its driver's JVM, as process ids."""
         assert self.drainer is not None
         pid = self.drainer.process.pid
-        found = [("executor", each) for each in spark_command.executors(pid)]
-        found += [("driver's JVM", each) for each in spark_command.drivers(pid)]
-        return random.choice(found) if found else None
+        return spark_command.executors(pid), spark_command.drivers(pid)
 
     def leave_behind(self) -> None:
         """The stream is to be killed without its JVM, which is to be gone at the end."""

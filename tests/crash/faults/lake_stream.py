@@ -261,6 +261,8 @@ class Campaign:
         command = self._begin(EXECUTORS if whose == "executor" else "local[2]")
         try:
             await asyncio.sleep(rng.uniform(1.0, LIFE_S))
+            if whose == "executor":
+                await _until_executors(command)
             if whose in ("task", "executor"):
                 pids = command.workers() if whose == "task" else executors(command.process.pid)
                 for pid in pids[:1]:
@@ -333,6 +335,14 @@ def _known(row: Row | None) -> str:
 
 def _change(commit_ts: int, kind: str, before: Row | None, after: Row | None) -> str:
     return f"{commit_ts} {kind} {_known(before)} {_known(after)}"
+
+
+async def _until_executors(command: SparkCommand) -> None:
+    """They come late where the machine is busy; a life in which the driver does all has none."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LIFE_S):
+            while not executors(command.process.pid):
+                await asyncio.sleep(0.2)
 
 
 async def run(directory: Path, form: str, mode: str, kills: int, seed: int, peer: Path | None) -> None:

@@ -5,7 +5,9 @@
 The kinds take turns: into MariaDB by tasks and by the driver alone (`tests.rig --chaos --spark`), into
 changelogs and mirrors of Delta and Iceberg (`lake_stream`). Each run is a process, whose output is kept where
 it was not equal.
-Exit status: 0 all runs were equal.
+Exit status: 0 all runs were equal, 1 one was not, 2 usage.
+
+Tests   tests/crash/faults/test_spark_campaign.py
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from tests.rig import ROOT
 
 LAKE_KILLS: Final = 4
 OUTPUT: Final = ROOT / "build" / "spark-campaign"
+SECONDS: Final = 60
+"""Executors are there after about 20, and again after each kill of a driver."""
 
 
 def _rig(small: str) -> list[str]:
@@ -60,16 +64,33 @@ def run(kind: str, seed: int, seconds: int) -> dict[str, Any] | None:
     return None
 
 
+def parse_count(text: str) -> int:
+    """Raises `ArgumentTypeError` for less than one: nothing would be tested, and equal."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return int(text)
+
+
+def parse_kinds(text: str) -> list[str]:
+    """Raises `ArgumentTypeError`."""
+    kinds = text.split(",")
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(KINDS)}")
+    return kinds
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--runs", type=parse_count, default=100)
     parser.add_argument("--seed", type=int, default=1, help="of the first run; each has the next one")
-    parser.add_argument("--seconds", type=int, default=25, help="of random work in a run into MariaDB")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="which take turns")
+    parser.add_argument(
+        "--seconds", type=parse_count, default=SECONDS, help="of random work in a run into MariaDB"
+    )
+    parser.add_argument("--kinds", type=parse_kinds, default=[*KINDS], help="which take turns")
     chosen = parser.parse_args()
-    kinds = chosen.kinds.split(",")
+    kinds = chosen.kinds
     sums: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in kinds}
     for number in range(chosen.runs):
         kind, seed, began_s = kinds[number % len(kinds)], chosen.seed + number, time.monotonic()

@@ -1,0 +1,43 @@
+"""What a campaign of streams of Spark is asked for, and what it adds up."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.crash.faults import spark_campaign
+
+
+@pytest.mark.parametrize("option", ["--runs=0", "--runs=-1", "--seconds=0", "--kinds=mariadb", "--kinds="])
+def test_a_campaign_that_would_test_nothing_is_refused(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["spark_campaign", option])
+    monkeypatch.setattr(spark_campaign, "run", lambda *_: pytest.fail("a run began"))
+    with pytest.raises(SystemExit) as end:
+        spark_campaign.main()
+    assert end.value.code == 2
+    assert f"argument {option.partition('=')[0]}" in capsys.readouterr().err
+
+
+def test_kinds_take_turns_and_one_that_was_not_equal_is_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["spark_campaign", "--runs=3", "--seed=7", "--kinds=delta-mirror,mariadb-tasks"]
+    counts = {"ddl": 2, "transactions": 5, "rows": 9, "rows_identical": 4}
+    told = {
+        7: counts | {"kills": {"task": 1}, "ddl": {"add column": 2}},
+        8: counts | {"faults": {"kill -9 of executor": 2}},
+        9: None,
+    }
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(spark_campaign, "run", lambda kind, seed, seconds: told[seed])
+    assert spark_campaign.main() == 1
+    lines = capsys.readouterr().out.splitlines()
+    counted = "equal 1, ddl 2, transactions 5, rows 9, rows_identical 4"
+    assert lines[-3:-1] == [
+        f"delta-mirror: {counted}, kill -9 of task 1, not equal 1",
+        f"mariadb-tasks: {counted}, kill -9 of executor 2",
+    ]
+    assert lines[-1].startswith("all: equal 2, ddl 4, transactions 10")
