@@ -27,7 +27,7 @@ class TableVersion:
     Identity matters: the same object is handed out until a DDL changes the table, so compiled plans may be
     cached on it. `target` is the name downstream where it is another one; `left_out` are the ids of columns
     that are not written. `partial`: changes of it are withheld, so that rows may be downstream which upstream
-    has no more.
+    has no more. `ddl_filtered`: DDL of it may be left out, so that the downstream may lack columns.
     """
 
     info: TableInfo
@@ -37,6 +37,7 @@ class TableVersion:
     target: tuple[str, str] | None = None
     left_out: frozenset[int] = frozenset()
     partial: bool = False
+    ddl_filtered: bool = False
 
     @property
     def id(self) -> int:

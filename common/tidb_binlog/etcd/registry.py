@@ -47,6 +47,7 @@ class EtcdRegistry:
         self._token = secrets.token_hex(8)
         self.announcements: dict[tuple[str, str], EtcdAnnouncement] = {}
         self._bad_entries: dict[bytes, int] = {}
+        self._is_closing = False
 
     async def view(self) -> ClusterView:
         revision, pairs = await self._client.range(ROOT.encode())
@@ -68,7 +69,7 @@ class EtcdRegistry:
                             last = view
                             yield view
             except (Unavailable, etcd.Compacted) as error:
-                if backoff.attempts == 0:
+                if backoff.attempts == 0 and not self._is_closing:
                     _logger.warning("registry watch broken, trying again", error=error)
             await asyncio.sleep(backoff.next_s())
 
@@ -145,6 +146,7 @@ class EtcdRegistry:
         self.announcements.pop((kind, node_id), None)
 
     async def close(self) -> None:
+        self._is_closing = True
         for announcement in list(self.announcements.values()):
             with contextlib.suppress(Unavailable, Conflict):
                 await announcement.withdraw()

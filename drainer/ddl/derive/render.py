@@ -197,7 +197,9 @@ def default_clause(column: Column, default: Default | None, server: Server, lack
     if default.bits is not None:
         return f" DEFAULT b'{int.from_bytes(default.bits, 'big'):b}'"
     if default.expression:
-        if "nextval" in default.text.lower() and not server.sequences:
+        if "nextval" in default.text.lower():
+            if server.sequences:
+                return f" DEFAULT {default.text}"  # TiDB takes no parentheses around it
             lacks.append(f"column {column.name} has no default {default.text}")
             return ""
         return f" DEFAULT ({expression(default.text, server)})"

@@ -114,6 +114,14 @@ class Match:
     replaceable: bool = True
 
 
+def absent(
+    info: TableInfo, downstream: DownstreamTable, left_out: frozenset[int] = frozenset()
+) -> tuple[str, ...]:
+    """Names of the columns that rows have, and the table downstream has not."""
+    writable = (column for column in info.columns if column.is_writable and column.id not in left_out)
+    return tuple(column.name for column in writable if downstream.column(column.name) is None)
+
+
 def match(
     info: TableInfo,
     downstream: DownstreamTable,

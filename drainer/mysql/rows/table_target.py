@@ -22,7 +22,15 @@ from drainer.mysql.rows.causality import (
     lane_of_table,
 )
 from drainer.mysql.rows.change import Form, TableTarget
-from drainer.mysql.rows.column_match import FULL, Dialect, DownstreamTable, Match, match, refuse_key_left_out
+from drainer.mysql.rows.column_match import (
+    FULL,
+    PARTIAL,
+    Dialect,
+    DownstreamTable,
+    Match,
+    match,
+    refuse_key_left_out,
+)
 from drainer.txn import TableVersion
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.table_info import Column
@@ -62,7 +70,8 @@ def target_of(
     info = version.info
     if version.left_out:
         refuse_key_left_out(info, compile_sql(info).key_columns, version.left_out)
-    how = match(info, downstream, sync_mode, version.left_out) if downstream else Match(version.left_out)
+    mode = PARTIAL if version.ddl_filtered else sync_mode
+    how = match(info, downstream, mode, version.left_out) if downstream else Match(version.left_out)
     sql = _plan(version, how, downstream, plan)
     facts = key_facts(info, sql.key_columns, sql.key_index, downstream, collations)
     form = Form.KEYLESS

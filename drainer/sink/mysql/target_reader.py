@@ -14,6 +14,7 @@ from drainer.mysql.connection import Connection, Target
 from drainer.mysql.literal.collation import Collation
 from drainer.mysql.rows.causality import collations_of
 from drainer.mysql.rows.change import TableTarget
+from drainer.mysql.rows.column_match import DownstreamTable, absent
 from drainer.mysql.rows.table_target import NotTransactional, TableUnfit, target_of
 from drainer.mysql.session import DownstreamSession
 from drainer.mysql.table_reader import read_table
@@ -29,7 +30,7 @@ class TableReader:
 
     def __init__(self, target: Target, *, sync_mode: int) -> None:
         self._sync_mode = sync_mode
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, ...]] = set()
         self._collations: dict[str, Collation] = {}
         self._session = DownstreamSession(target)
 
@@ -45,16 +46,29 @@ class TableReader:
                 target = target_of(version, lanes, table, sync_mode=self._sync_mode, collations=collations)
             except DownstreamError as error:
                 raise TableUnfit(error, version) from error
-        if target.repeats and target.label not in self._warned:
-            self._warned.add(target.label)
+        if table is not None:
+            self._warn(target, table)
+        return target
+
+    def _warn(self, target: TableTarget, table: DownstreamTable) -> None:
+        lacking = absent(target.version.info, table, target.version.left_out)
+        if lacking and (target.label, *lacking) not in self._warned:
+            self._warned.add((target.label, *lacking))
+            logger.warning(
+                "columns are left out: the table downstream has none of these names, which "
+                + ("a binlog-filter-rule allows" if target.version.ddl_filtered else "sync-mode = 2 allows"),
+                table=target.label,
+                columns=list(lacking),
+            )
+        if target.repeats and (target.label,) not in self._warned:
+            self._warned.add((target.label,))
             logger.warning(
                 "a table downstream has no transactions: after a crash others see parts of batches until they"
                 " have come again",
                 table=target.label,
-                engine=table.engine if table else "",
+                engine=table.engine,
                 hint=f"ALTER TABLE {target.label} ENGINE=InnoDB",
             )
-        return target
 
     def _told(self, connection: Connection, names: Iterable[str]) -> dict[str, Collation]:
         """What the server takes for equal, as far as it can be told; asked once."""

@@ -95,10 +95,11 @@ class Rules:
         # With routes every table is known by its name downstream: others may be routed there.
         routed = not self.router.is_empty
         partial = self.withholds(table.schema, table.name, routed=routed)
-        if not (left_out or partial or routed):
+        filtered = self.events.may_ignore_ddl(table.schema, table.name)
+        if not (left_out or partial or routed or filtered):
             return table
         target = self.router.route(table.schema, table.name) if routed else None
-        return replace(table, target=target, left_out=left_out, partial=partial)
+        return replace(table, target=target, left_out=left_out, partial=partial, ddl_filtered=filtered)
 
     def allows(self, schema: str, table: str = "") -> bool:
         """Whether the names of a table (or, with "", of a database) replicate."""

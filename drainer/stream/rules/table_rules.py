@@ -358,6 +358,14 @@ class EventFilter:
         """Whether rows or statements of a table may be left out."""
         return any(bound.source.matches(schema, table) for bound in self._bound)
 
+    def may_ignore_ddl(self, schema: str, table: str) -> bool:
+        """Whether an ALTER TABLE may be left out, and the downstream be without a column."""
+        return any(
+            bound.source.matches(schema, table)
+            and (bound.sql is not None or bound.lists(("alter table",), "ddl"))
+            for bound in self._bound
+        )
+
     def ignored_rows(self, schema: str, table: str) -> frozenset[int]:
         """Row kinds (INSERT, UPDATE, DELETE) of a table that are left out."""
         bound_rules = [bound for bound in self._bound if bound.source.matches(schema, table)]

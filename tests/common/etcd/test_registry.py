@@ -369,6 +369,22 @@ async def test_watch_survives_an_outage_of_etcd(tmp_path: Path, caplog: pytest.L
         server.stop()
 
 
+async def test_a_watch_that_is_open_while_its_registry_closes_warns_of_nothing(
+    etcd_clean: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = await connect_registry(etcd_clean)
+    async with aclosing(registry.watch()) as watch:
+        await anext(watch)
+        waiting = asyncio.create_task(anext(watch))
+        await asyncio.sleep(0)
+        await registry.close()
+        done, _ = await asyncio.wait({waiting}, timeout=0.3)
+        assert not done
+        waiting.cancel()
+        await asyncio.wait({waiting})
+    assert "registry watch broken" not in caplog.text
+
+
 async def test_a_watch_of_a_server_that_stands_still_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

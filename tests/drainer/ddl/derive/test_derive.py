@@ -298,6 +298,16 @@ def test_sequences_where_there_are_none() -> None:
     assert derive(dataclasses.replace(on, server=MYSQL)).missing == ("sequence d.t",)
 
 
+def test_a_default_of_a_sequence_has_no_parentheses() -> None:
+    """TiDB refuses them."""
+    made = simple(1)
+    made.document["cols"][0] |= {"default": "nextval(`d`.`s`)", "default_is_expr": True}
+    (statement,) = statements(derive(Change(3, after=(made,), present={HERE: None}, server=MARIADB)))
+    assert " DEFAULT nextval(`d`.`s`)" in statement
+    (statement,) = statements(derive(Change(3, after=(made,), present={HERE: None}, server=MYSQL)))
+    assert "nextval" not in statement
+
+
 # -- partitions --------------------------------------------------------------------------------------------
 
 

@@ -156,3 +156,19 @@ async def test_rows_come_again_that_were_applied_before_their_column_went(target
     again.recording.entries.append(row(1500, NARROW, 4))
     assert await again.run()
     assert run(target, "SELECT * FROM d.n ORDER BY a") == [(1200,), (1400,), (1500,)]
+
+
+def test_a_filtered_ddl_leaves_out_the_column_that_it_kept_away(
+    target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(target, "CREATE DATABASE d", "CREATE TABLE d.n (a INT)")
+    reader = TableReader(target, sync_mode=FULL)
+    version = TableVersion(TableInfo(7, "n", WIDE.columns), "d", "n", 1)
+    with pytest.raises(DownstreamError, match="has no column b"):
+        reader.targets([version], 4)
+    for _ in range(2):
+        (told,) = reader.targets([replace(version, ddl_filtered=True)], 4)
+    assert told.sql.column_list == b"`a`"
+    (record,) = caplog.records
+    assert "binlog-filter-rule" in record.getMessage() and "b" in record.getMessage(), "once, by name"
+    reader.close()

@@ -296,6 +296,14 @@ def test_sql_patterns_are_joined_unanchored_and_in_any_case() -> None:
         assert found.ignores_ddl("db", "t", (), query)
     assert not found.ignores_ddl("db", "t", ("alter table",), "ALTER TABLE t ADD COLUMN b INT")
     assert found.ignored_rows("db", "t") == set(), "they are not about rows"
+    assert found.may_ignore_ddl("db", "t") and not found.may_ignore_ddl("db", "other")
+
+
+@pytest.mark.parametrize(
+    ("events", "may"), [("alter table", True), ("all ddl", True), ("drop table", False), ("delete", False)]
+)
+def test_which_rules_may_keep_a_column_away(events: str, may: bool) -> None:
+    assert one(EventRule.of("a", [events], [])).may_ignore_ddl("db", "t") is may
 
 
 def test_documented_example_of_events() -> None:
