@@ -120,8 +120,8 @@ class RuleOptions(SinkOptions):
         key="syncer.binlog-filter-rule",
         kind="table",
         help="filters by name: ignore-event, ignore-sql",
-        more="A table-migrate-rule says for which tables a filter counts. Where a filter may leave out an ALTER "
-        "TABLE, rows leave out columns that the table downstream lacks; the log names them.",
+        more="A table-migrate-rule says for which tables a filter counts. Where a filter may leave out an "
+        "ALTER TABLE, rows leave out columns that the table downstream lacks; the log names them.",
         example="[syncer.binlog-filter-rule.no-deletes]\n"
         'ignore-event = ["delete", "drop table", "truncate table"]\n'
         'ignore-sql = ["^alter table .* add column internal"]',

@@ -170,5 +170,5 @@ def test_a_filtered_ddl_leaves_out_the_column_that_it_kept_away(
         (told,) = reader.targets([replace(version, ddl_filtered=True)], 4)
     assert told.sql.column_list == b"`a`"
     (record,) = caplog.records
-    assert "binlog-filter-rule" in record.getMessage() and "b" in record.getMessage(), "once, by name"
+    assert "binlog-filter-rule" in record.getMessage(), "once"
     reader.close()
