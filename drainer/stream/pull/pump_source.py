@@ -236,6 +236,7 @@ class PumpSource:
             if isinstance(error, rpc.RpcStatus) and error.code in (OUT_OF_RANGE, rpc.DATA_LOSS):
                 raise self._refused(error)
             self._note_down(str(error) if error else "the pump ended the stream")
+            self.speaks_batches = True  # it may be another program by now
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._backoff.next_s()):
                     await self._retry_now.wait()

@@ -249,7 +249,7 @@ async def test_what_deliver_raises_stops() -> None:
 # -- the old protocol ------------------------------------------------------------------------------------
 
 
-async def test_falls_back_to_the_old_protocol_and_remembers() -> None:
+async def test_falls_back_to_the_old_protocol_until_another_program_is_the_pump() -> None:
     pump = ScriptedPump(serves_batches=False)
     async with reading(pump) as found:
         connection = await pump.connected()
@@ -260,11 +260,12 @@ async def test_falls_back_to_the_old_protocol_and_remembers() -> None:
         connection.send_entity(binlog.fake(9))
         await until(lambda: found.source.position == 9)
         assert found.stamps == [7]
-        attempts = pump.attempts
         connection.fail(Unavailable("gone"))
         again = await pump.connected(2)
-        assert pump.attempts == attempts + 1, "it does not try the new protocol again"
         assert pump_pb2.PullBinlogReq.FromString(again.requests[0]).startFrom.offset == 9
+        pump.serves_batches = True
+        again.fail(Unavailable("gone"))
+        assert (await pump.connected(3)).path == PULL_BATCHES
 
 
 async def test_old_protocol_is_not_read_beyond_the_credit() -> None:
