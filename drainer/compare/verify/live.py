@@ -222,7 +222,7 @@ def sides_of(settings: DrainerConfig, moment: Moment, loop: asyncio.AbstractEven
         close=lambda: asyncio.run_coroutine_threadsafe(moment.close(), loop).result(),
         downstream_ts=moment.downstream.downstream_ts,
         held_ms=moment.downstream.held_ms,
-        waiting=frozenset(name.lower() for name in moment.downstream.waiting),
+        waiting=frozenset(moment.downstream.waiting),
     )
 
 

@@ -151,7 +151,7 @@ class Side:
 @dataclass(frozen=True)
 class Sides:
     """Both at `ts` of the upstream. `downstream_ts`: of a downstream that is a TiDB, else 0. `held_ms`: for
-    how long the Drainer stood still. `waiting`: tables of upstream, in lower case, of which rows wait."""
+    how long the Drainer stood still. `waiting`: see `is_waiting`."""
 
     ts: Ts
     upstream: RowSource

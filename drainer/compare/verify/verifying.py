@@ -35,6 +35,7 @@ from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.chunks.cut_key import WHOLE, key_to_compare
 from drainer.mysql.chunks.splitter import Splitter
 from drainer.mysql.errors import StatementRefused, TransientError, safe_text
+from drainer.points.snapshot.drainer_hold import is_waiting
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError, Corruption, DownstreamError, Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass, field, replace
@@ -292,7 +293,7 @@ class Verifying:
 
     def _how(self, sides: Sides, describing: Describing, work: TableWork) -> ComparedTable | None:
         """How a table is compared as both sides have it; None with the reason in `work`."""
-        if any(".".join(name).lower() in sides.waiting for name in work.request.upstream):
+        if is_waiting(sides.waiting, work.request.upstream):
             work.refusal = "rows of it wait for a decision: `binlogctl ddl list`"
             return None
         described = self._described(describing, work)

@@ -10,7 +10,7 @@ Tests   tests/drainer/points/snapshot/test_downstream_mariadb.py
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Final
 
 from tidb_binlog.clock import Clock
@@ -31,13 +31,19 @@ _NOT_READY: Final = 503
 @dataclass(frozen=True, slots=True)
 class HeldAt:
     """Downstream is exactly what was committed up to `ts`. `epoch`: the drainer's, as its rows in the
-    downstream have it; `waiting`: tables that stand elsewhere, since rows of theirs wait for a decision."""
+    downstream have it; `waiting`: tables that stand elsewhere, see `is_waiting`."""
 
     token: str
     ts: Ts
     cluster_id: int
     epoch: int
     waiting: tuple[str, ...]
+
+
+def is_waiting(waiting: Collection[str], names: Iterable[tuple[str, str]]) -> bool:
+    """Rows of one of these tables wait for a decision. `waiting`: names of the upstream in lower case, as
+    schema.table, or a schema with all of its tables."""
+    return any(name.lower() in waiting for schema, table in names for name in (f"{schema}.{table}", schema))
 
 
 @dataclass(frozen=True, slots=True)

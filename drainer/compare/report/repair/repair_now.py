@@ -29,6 +29,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import DUPLICATE, StatementRefused, safe_text
 from drainer.mysql.session_mode import DEFAULT
 from drainer.points.snapshot.downstream import persistently
+from drainer.points.snapshot.drainer_hold import is_waiting
 from tidb_binlog.errors import Rejected
 from tidb_binlog.late_dataclass import dataclass, field, replace
 
@@ -140,8 +141,7 @@ class _Repair:
     async def _persistently(self, batch: Sequence[RowDifference]) -> Mended:
         async def once() -> Mended:
             async with self._open_moment() as moment:
-                names = {name_text(name) for name in self._table.upstream_names}
-                if names & set(moment.waiting):
+                if is_waiting(moment.waiting, self._table.upstream_names):
                     return Mended(left=[_WAITS])
                 return await asyncio.to_thread(self._mend, moment, batch)
 

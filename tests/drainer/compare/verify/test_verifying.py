@@ -183,6 +183,16 @@ def test_what_cannot_be_read_is_not_comparable(both: World) -> None:
     assert "not allowed" in found.tables[0].why
 
 
+@pytest.mark.parametrize("waits", [f"{UPSTREAM}.t", UPSTREAM])
+def test_a_table_that_waits_itself_or_with_its_database_is_not_comparable(both: World, waits: str) -> None:
+    both.run(f"DELETE FROM {DOWNSTREAM}.t")
+    found = both.verifying(
+        "t", open_moment=lambda: replace(both.moment(), waiting=frozenset([waits, "another"]))
+    ).run()
+    assert [one.state for one in found.tables] == [State.NOT_COMPARABLE]
+    assert "binlogctl ddl list" in found.tables[0].why
+
+
 def test_a_table_that_is_dropped_before_it_is_cut_leaves_the_others_alone(both: World) -> None:
     both.make("u", KEYED, HUNDRED)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from typing import Any
@@ -196,6 +197,19 @@ async def test_tables_whose_rows_are_others_by_rules_are_left_to_the_file(bed: B
         mended = await repair_now([(edited, to_mend(keyed(Kind.CHANGED, 1)))], bed.open_moment)
     assert (mended.rows, mended.settled) == (0, 0)
     assert "row rules make its rows" in mended.left[0]
+
+
+@pytest.mark.parametrize("waits", ["app.t", "app"])
+async def test_rows_of_a_table_that_waits_are_left_alone(bed: Bed, waits: str) -> None:
+    @contextlib.asynccontextmanager
+    async def waiting() -> AsyncIterator[FencedMoment]:
+        async with bed.open_moment() as moment:
+            yield replace(moment, waiting=(waits,))
+
+    async with bed.world.running():
+        mended = await repair_now([(bed.compared("t"), to_mend(keyed(Kind.CHANGED, 1)))], waiting)
+    assert (mended.rows, mended.settled) == (0, 0)
+    assert "wait for a decision" in mended.left[0]
 
 
 async def test_more_than_fits_into_memory_is_left_to_the_file(
