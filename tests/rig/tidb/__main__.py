@@ -1,0 +1,211 @@
+"""`python -m tests.rig.tidb --peers DIR`: random SQL against a real TiDB, and what is downstream then.
+
+Exit status 0 if each table is equal or waits with a reason, 1 if not, 2 if it could not run.
+
+Tests  tests/rig/tidb/test_tidb.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from binlog_playground.check.verify import Report
+from binlog_playground.cluster.cluster import Node
+from binlog_playground.cluster.supervisor import Process
+from binlog_playground.program import DIFFERENT, EQUAL, supervise
+from tests.benchmarks.peer.programs import program
+from tests.rig.tidb.cluster import SERVERS, TidbCluster
+from tests.rig.tidb.comparison import compared
+from tests.rig.tidb.session import Session, Work
+from tidb_binlog.errors import ConfigError, Unavailable
+
+PROGRAMS: Final = (*SERVERS, "pump", "drainer")
+STALLED_S: Final = 120.0
+_SHOWN: Final = 40
+_UNFINISHED: Final = b"""SELECT job_id FROM information_schema.ddl_jobs
+WHERE state NOT IN ('synced', 'cancelled', 'rollback done') LIMIT 1"""
+"""DDL of a session that was lost."""
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Options from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.rig.tidb", description=__doc__)
+    add = parser.add_argument
+    add("--peers", type=Path, required=True, metavar="DIR", help=f"has {', '.join(PROGRAMS)}")
+    add("--seconds", type=float, default=30.0, help="how long sessions write (30)")
+    add("--seed", type=int, default=1)
+    add("--sessions", type=int, default=4, help="sessions that write rows (4)")
+    add("--ddl-sessions", type=int, default=3, help="sessions that change definitions (3)")
+    add("--downstream", choices=("mariadb", "tidb"), default="mariadb")
+    add("--go-pump", action="store_true", help="one of both Pumps is Go's")
+    add("--go-drainer", action="store_true", help="then Go's Drainer goes on for a while, and ours after it")
+    add("--kills", action="store_true", help="kill -9 of Pumps, the Drainer, TiDB and MariaDB meanwhile")
+    add("--log", type=Path, help="where the statements go")
+    add("--keep", action="store_true", help="leave everything running until a signal comes")
+    return parser.parse_args(argv)
+
+
+class Campaign:
+    """One run."""
+
+    def __init__(self, options: argparse.Namespace, cluster: TidbCluster) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._random = Random(f"{options.seed} kills")
+        self._drainer: Node | None = None
+        self.waits: list[dict[str, Any]] = []
+        self.kills: Counter[str] = Counter()
+        log = options.log or cluster.directory / "statements.sql"
+        self.work = Work(cluster.source.connect, log)
+
+    async def run(self) -> int:
+        """Everything; the exit status."""
+        cluster = self._cluster
+        await cluster.start_upstream()
+        self._drainer = await cluster.start_mysql_drainer()
+        connection = cluster.source.connect()
+        for schema in ("a", "C d", "b"):
+            connection.run(f"CREATE DATABASE `{schema}`".encode())
+        connection.close()
+        await self._load(self._options.seconds, self._options.ddl_sessions)
+        if self._options.go_drainer:
+            await self._exchange()
+        await self._until_applied()
+        return await self._tell()
+
+    async def _load(self, seconds: float, ddl_sessions: int) -> None:
+        options, work = self._options, self.work
+        work.ends.clear()
+        numbers = range(options.sessions + ddl_sessions)
+        sessions = [Session(n, options.seed, work, writes_ddl=n >= options.sessions) for n in numbers]
+        threads = [threading.Thread(target=session.run) for session in sessions]
+        for thread in threads:
+            thread.start()
+        try:
+            loop = asyncio.get_running_loop()
+            end = loop.time() + seconds
+            while loop.time() < end:
+                await asyncio.sleep(min(max(0.0, end - loop.time()), 2 + self._random.random() * 4))
+                if options.kills:
+                    await self._kill()
+        finally:
+            work.ends.set()
+            for thread in threads:
+                await asyncio.to_thread(thread.join)
+
+    async def _kill(self) -> None:
+        cluster = self._cluster
+        assert self._drainer is not None
+        assert cluster.source.tidb is not None
+        victims: list[tuple[str, Process]] = [
+            ("drainer", self._drainer.process),
+            ("tidb", cluster.source.tidb),
+        ]
+        victims += [("pump", node.process) for node in cluster.pumps]
+        if cluster.mariadb.process is not None:
+            victims.append(("mariadb", cluster.mariadb.process))
+        name, process = self._random.choice(victims)
+        process.kill()
+        self.kills[name] += 1
+        await asyncio.sleep(self._random.random())
+        process.start()
+        if name == "tidb":
+            await cluster.source.restart()
+        elif name == "mariadb":
+            await cluster.until(process, cluster.mariadb.ping)
+
+    async def _exchange(self) -> None:
+        """Go's Drainer in the place of ours while rows are written, then ours again."""
+        assert self._drainer is not None
+        await self._until_applied()
+        self._drainer.process.stop(60)
+        node = self._cluster.go_drainer()
+        node.process.start()
+        await self._load(self._options.seconds / 3, 0)
+        await asyncio.sleep(5)
+        state = node.process.state
+        node.process.stop(60)
+        print(f"Go's Drainer was {state}; {node.process.tail(1)[:300]}")
+        self._drainer.process.start()
+        await self._cluster.until_ready(self._drainer)
+
+    async def _until_applied(self) -> None:
+        """Until everything is applied but what waits; what waits is kept."""
+        cluster, drainer = self._cluster, self._drainer
+        assert drainer is not None
+        connection = cluster.source.connect()
+        while connection.rows(_UNFINISHED):
+            await asyncio.sleep(0.5)
+        last = int(connection.rows(b"SHOW MASTER STATUS")[0][1])
+        connection.close()
+        loop = asyncio.get_running_loop()
+        stalled, seen = loop.time() + STALLED_S, 0
+        while True:
+            if drainer.process.died:
+                raise drainer.process.death()
+            try:
+                status = await drainer.status()
+            except Unavailable:
+                await asyncio.sleep(0.5)
+                continue
+            self.status = status
+            _, text = await cluster.control("ddl", "list", "-output", "json")
+            self.waits = json.loads(text)["waiting"]
+            if status["AppliedTS"] >= last:
+                return
+            if status["AppliedTS"] != seen:
+                stalled, seen = loop.time() + STALLED_S, status["AppliedTS"]
+            if loop.time() > stalled:
+                raise Unavailable(f"the Drainer stands still: {json.dumps(status)[:3000]}")
+            await asyncio.sleep(0.5)
+
+    async def _tell(self) -> int:
+        cluster, counts = self._cluster, self.work.counts
+        for one in self.waits:
+            print("waits:", one["tables"], one["reason"])
+        left_out = {name for one in self.waits for name in one["tables"]}
+        upstream, downstream = cluster.source.connect(), cluster.open_downstream()
+        report: Report = await asyncio.to_thread(compared, upstream, downstream, left_out)
+        for difference in report.differences[:_SHOWN]:
+            print(difference)
+        config = str(cluster.config_of("drainer"))
+        code, text = await cluster.control("verify", "-drainer-config", config, pd=False)
+        print("verify:", code, "\n".join(text.splitlines()[-(12 if code else 1) :]))
+        print("missing:", json.dumps(self.status["DDL"]["missing"])[:3000])
+        print("done:", dict(counts.done.most_common()))
+        print("refused:", dict(counts.refused.most_common(60)))
+        done = f"{counts.commits} commits, {counts.rows} rows, {counts.lost} connections lost"
+        same = f"{report.tables} tables, {report.rows_identical} rows identical, {dict(report.limited)}"
+        other = f"{len(report.differences)} differences, {len(self.waits)} DDL wait"
+        print(f"seed {self._options.seed}: {done}, kills {dict(self.kills)}; {same}, {other}")
+        if self._options.keep:
+            print(
+                f"TiDB at {cluster.source.port}, PD {cluster.etcd_endpoint}, {cluster.directory}", flush=True
+            )
+            await asyncio.Event().wait()
+        return EQUAL if report.equal else DIFFERENT
+
+
+def main() -> None:
+    """Run and exit with the playground's documented status."""
+    options = parse(sys.argv[1:])
+
+    def cluster() -> TidbCluster:
+        absent = [name for name in PROGRAMS if program(options.peers, name) is None]
+        if absent:
+            raise ConfigError(f"{options.peers} has no {', '.join(absent)}")
+        return TidbCluster(options.peers, options.downstream, go_pump=options.go_pump)
+
+    sys.exit(supervise(cluster, lambda cluster: Campaign(options, cluster).run()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Cluster with a real TiDB: PD, a stand-in for TiKV, TiDB, Pumps, a Drainer and its downstream, as processes.
+
+Drives  programs of the directory that `--peers` names: tidb-server, pd-server, unistore-server, pump, drainer
+
+Tests   tests/rig/tidb/test_tidb.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+from binlog_playground.cluster.cluster import Cluster, Node, http_get
+from binlog_playground.cluster.supervisor import Process
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import SessionError
+from tests.benchmarks.peer.programs import Programs
+from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.net.port import LOOPBACK, free_ports
+
+SERVERS: Final = ("tidb-server", "pd-server", "unistore-server")
+KEEPS: Final = "10m"
+"""How long the Drainer keeps dropped tables: longer than a run."""
+_STORAGE: Final = """\
+[server]
+pd-addr = "{pd}"
+store-addr = "127.0.0.1:{port}"
+status-addr = "127.0.0.1:{status}"
+raft = false
+log-level = "warn"
+[engine]
+db-path = "{directory}"
+"""
+_TIDB: Final = """\
+store = "tikv"
+path = "{pd}"
+host = "127.0.0.1"
+port = {port}
+new_collations_enabled_on_first_bootstrap = true
+[status]
+status-port = {status}
+status-host = "127.0.0.1"
+[log]
+level = "warn"
+slow-query-file = "{slow}"
+[binlog]
+enable = {binlog}
+[performance]
+run-auto-analyze = false
+stats-lease = "0"
+"""
+# The stand-in evaluates none of these functions, has no pessimistic locks and no fast index build.
+_SETTINGS: Final = (
+    *(
+        f"INSERT INTO mysql.expr_pushdown_blacklist VALUES ('{name}', 'tikv', '')"
+        for name in ("regexp", "regexp_like", "rlike", "find_in_set", "json_contains")
+    ),
+    "ADMIN RELOAD expr_pushdown_blacklist",
+    "SET GLOBAL tidb_txn_mode = 'optimistic'",
+    "SET GLOBAL tidb_enable_auto_analyze = OFF",
+    "SET GLOBAL tidb_ddl_enable_fast_reorg = OFF",
+    "SET GLOBAL tidb_txn_assertion_level = 'OFF'",
+)
+
+
+class Storage:
+    """PD, a stand-in for TiKV and one TiDB on them."""
+
+    def __init__(self, cluster: Cluster, peers: Path, name: str) -> None:
+        self._cluster, self._peers, self._name = cluster, peers, name
+        self._directory = cluster.directory / name
+        self.pd_port, self.port, self._status, *self._ports = free_ports(6)
+        self.tidb: Process | None = None
+
+    @property
+    def pd(self) -> str:
+        return f"http://{LOOPBACK}:{self.pd_port}"
+
+    async def start(self) -> None:
+        """PD and the storage."""
+        peer, store, status = self._ports
+        data = self._directory / "kv"
+        for part in ("kv", "raft"):
+            (data / part).mkdir(parents=True)
+        pd = self._add(
+            "pd-server",
+            f"--data-dir={self._directory / 'pd'}",
+            f"--client-urls={self.pd}",
+            f"--peer-urls=http://{LOOPBACK}:{peer}",
+            "-L=warn",
+        )
+        pd.start()
+        await self._cluster.until(pd, lambda: http_get(f"{self.pd}/pd/api/v1/version"))
+        await self._cluster.until(pd, lambda: http_get(f"{self.pd}/health"))
+        address = f"{LOOPBACK}:{self.pd_port}"
+        config = self._directory / "kv.toml"
+        config.write_text(_STORAGE.format(pd=address, port=store, status=status, directory=data))
+        storage = self._add("unistore-server", f"-config={config}")
+        storage.start()
+        await self._cluster.until(storage, lambda: self._has_store(f"{self.pd}/pd/api/v1/stores"))
+
+    async def start_tidb(self, *, binlog: bool) -> None:
+        """The server, settled for what the storage can do. Pumps run already, if it is to write binlogs."""
+        address = f"{LOOPBACK}:{self.pd_port}"
+        ports = {"port": self.port, "status": self._status}
+        slow = self._directory / "slow.log"
+        text = _TIDB.format(pd=address, binlog=str(binlog).lower(), slow=slow, **ports)
+        config = self._directory / "tidb.toml"
+        config.write_text(text)
+        self.tidb = self._add("tidb-server", f"-config={config}")
+        await self.restart()
+        connection = self.connect()
+        for statement in _SETTINGS:
+            connection.run(statement.encode())
+        connection.close()
+
+    async def restart(self) -> None:
+        """After it was killed; until it answers."""
+        assert self.tidb is not None
+        if not self.tidb.is_running:
+            self.tidb.start()
+        await self._cluster.until(self.tidb, lambda: self.connect().close())
+
+    def connect(self) -> Connection:
+        """A session of root's; `Unavailable` if it is not there."""
+        try:
+            return Connection(
+                host=LOOPBACK,
+                port=self.port,
+                user="root",
+                charset="utf8mb4",
+                autocommit=True,
+                connect_timeout=5,
+                read_timeout=60,
+                ssl_disabled=True,
+            )
+        except SessionError as error:
+            raise Unavailable(f"TiDB does not answer: {error}") from None
+
+    def _add(self, program: str, *arguments: str) -> Process:
+        argv = [str(self._peers / program), *arguments]
+        return self._cluster.supervisor.add(f"{self._name}-{program}", argv)
+
+    @staticmethod
+    def _has_store(url: str) -> None:
+        if '"Up"' not in http_get(url).decode():
+            raise Unavailable("the storage is not registered yet")
+
+
+class TidbCluster(Cluster):
+    """Start the parts in order: `start_upstream`, `start_mysql_drainer`."""
+
+    def __init__(self, peers: Path, downstream: str, *, go_pump: bool = False) -> None:
+        clock: Clock = SystemClock()
+        super().__init__(clock)
+        self._peers = peers.absolute()
+        self._go_pump = go_pump
+        self.source = Storage(self, self._peers, "source")
+        self.target = Storage(self, self._peers, "target") if downstream == "tidb" else None
+        """Of a downstream that is a TiDB."""
+
+    async def start_upstream(self) -> None:
+        """Everything but the Drainer."""
+        await self.source.start()
+        self.etcd_endpoint = self.source.pd
+        await self.start_pumps(1 if self._go_pump else 2)
+        if self._go_pump:
+            node = self._programs().pump("pump-go")
+            node.process.start()
+            await self.until_ready(node)
+            self.pumps.append(node)
+        await self.source.start_tidb(binlog=True)
+        if self.target is not None:
+            await self.target.start()
+            await self.target.start_tidb(binlog=False)
+        else:
+            self.mariadb.prepare(self.directory / "mariadb", self.supervisor.log_path("mariadb"))
+            assert self.mariadb.process is not None
+            self.supervisor.adopt(self.mariadb.process)
+            await self.restart_mariadb()
+
+    async def restart_mariadb(self) -> None:
+        """After it was killed, or for the first time; until it answers."""
+        assert self.mariadb.process is not None
+        self.mariadb.launch()
+        await self.until(self.mariadb.process, self.mariadb.ping)
+
+    async def start_mysql_drainer(self) -> Node:
+        """Ours, into the downstream; `[syncer.from]` is there for verify."""
+        server = self.mariadb
+        port, user, password = server.port, server.drainer_user, server.password
+        if self.target is not None:
+            port, user, password = self.target.port, "root", ""
+        node = self._prepare_drainer(
+            "drainer",
+            f'[syncer]\ndb-type = "mysql"\nworker-count = 4\nkeep-dropped = "{KEEPS}"\n'
+            f'[syncer.to]\nhost = "{LOOPBACK}"\nport = {port}\nuser = "{user}"\npassword = "{password}"\n'
+            f'[syncer.from]\nhost = "{LOOPBACK}"\nport = {self.source.port}\nuser = "root"\npassword = ""\n',
+        )
+        return await self.begin_drainer(node)
+
+    def go_drainer(self) -> Node:
+        """Go's, for the same downstream and with the same id; not started."""
+        return self._programs().mysql_drainer(self.mariadb)
+
+    def open_downstream(self) -> Connection:
+        """A session of one who may do anything."""
+        return self.mariadb.connect() if self.target is None else self.target.connect()
+
+    async def control(self, *arguments: str, pd: bool = True) -> tuple[int, str]:
+        """binlogctl: exit status and what it printed."""
+        return await _output(
+            ["-m", "binlogctl", *arguments, *(["-pd-urls", self.etcd_endpoint] if pd else [])]
+        )
+
+    def _programs(self) -> Programs:
+        return Programs(self._peers, self.supervisor, self.etcd_endpoint)
+
+
+async def _output(arguments: list[str]) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode(errors="replace")

@@ -1,0 +1,122 @@
+"""Comparison: all tables of TiDB with those downstream, rows by their exact values.
+
+Tests  tests/rig/tidb/test_comparison.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
+
+from binlog_playground.check.downstream import Downstream
+from binlog_playground.check.verify import (
+    ActualTable,
+    Canonical,
+    ColumnForm,
+    ExpectedTable,
+    Report,
+    Row,
+    TableName,
+    compare,
+)
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import NoSuchTable
+from drainer.points.snapshot.drainer_hold import is_waiting
+from tests.rig.tidb.statements import SCHEMAS, full
+from tests.rig.workload.limits import MARIADB
+
+_FORMS: Final = {
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), "int"),
+    **dict.fromkeys(("float", "double"), "double"),
+    **dict.fromkeys(("binary", "varbinary", "blob", "tinyblob", "mediumblob", "longblob"), "hex"),
+    **dict.fromkeys(("date", "datetime", "timestamp", "time"), "time"),
+    "decimal": "dec",
+    "bit": "uint",
+}
+_COLUMNS: Final = """SELECT c.table_schema, c.table_name, column_name, data_type, column_type,
+ character_set_name, column_key = 'PRI'
+FROM information_schema.columns c JOIN information_schema.tables t
+ ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+WHERE table_type = 'BASE TABLE' AND c.table_schema IN ({}) AND column_name NOT LIKE '\\_Col$%'
+ORDER BY c.table_schema, c.table_name, ordinal_position"""
+
+
+class Tables:
+    """What one server has."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        connection.run(b"SET sql_mode = ''")
+        listed = ", ".join(f"'{schema}'" for schema in SCHEMAS)
+        self.columns: dict[TableName, dict[str, tuple[Any, ...]]] = {}
+        for schema, table, name, *rest in connection.rows(_COLUMNS.format(listed).encode()):
+            self.columns.setdefault((schema, table), {}).setdefault(name, tuple(rest))
+        # TiDB goes on to list some tables that were renamed into another database, and has them no more.
+        for name in list(self.columns):
+            try:
+                connection.run(f"SELECT 1 FROM {full(name)} LIMIT 0".encode())
+            except NoSuchTable:
+                del self.columns[name]
+
+    def expected(self, tables: Iterable[TableName]) -> list[ExpectedTable]:
+        """Rows of tables, in the form that they are compared in."""
+        reader = Downstream(self._connection)
+        found = []
+        for schema, name in tables:
+            columns = self.columns[schema, name]
+            forms = tuple(
+                ColumnForm(column, _FORMS.get(rest[0], "text"), rest[1], rest[2] or "")
+                for column, rest in columns.items()
+            )
+            key = tuple(column for column, rest in columns.items() if rest[3])
+            table = ExpectedTable(schema, name, forms, key, ())
+            rows = [_held(table, row) for row in meaning(table, reader.rows(table))]
+            found.append(ExpectedTable(schema, name, forms, key, rows))
+        return found
+
+    def actual(self, expected: Sequence[ExpectedTable]) -> dict[TableName, ActualTable]:
+        """The same tables, and the names of all others."""
+        reader = Downstream(self._connection)
+        found = {}
+        by_name = {(table.schema, table.name): table for table in expected}
+        for name, columns in self.columns.items():
+            table = by_name.get(name)
+            rows: Sequence[Row] = ()
+            if table is not None and tuple(columns) == tuple(column.name for column in table.columns):
+                rows = meaning(table, reader.rows(table))
+            found[name] = ActualTable(tuple(columns), rows)
+        return found
+
+
+def meaning(table: ExpectedTable, rows: Iterable[Row]) -> list[Row]:
+    """Rows whose documents do not depend on how a server prints them, nor CHARs on its mode."""
+    types = [column.type for column in table.columns]
+    if not any(kind == "json" or kind.startswith("char(") for kind in types):
+        return list(rows)
+    return [tuple(_meaning(value, kind) for value, kind in zip(row, types, strict=True)) for row in rows]
+
+
+def _meaning(value: Canonical, column_type: str) -> Canonical:
+    if not isinstance(value, str):
+        return value
+    if column_type == "json":
+        return json.dumps(json.loads(value, parse_int=float), sort_keys=True)
+    return value.rstrip(" ") if column_type.startswith("char(") else value
+
+
+def _held(table: ExpectedTable, row: Row) -> Row:
+    """As the downstream holds it within its limits, so that rows without a key find each other."""
+    for limit in MARIADB:
+        row = tuple(limit.shows(one, value) for one, value in zip(table.columns, row, strict=True))
+    return row
+
+
+def compared(upstream: Connection, downstream: Connection, waiting: Collection[str]) -> Report:
+    """All tables but those that wait."""
+    source, target = Tables(upstream), Tables(downstream)
+    expected = source.expected(name for name in source.columns if not is_waiting(waiting, [name]))
+    actual = {
+        name: table for name, table in target.actual(expected).items() if not is_waiting(waiting, [name])
+    }
+    return compare(expected, actual, MARIADB)

@@ -1,0 +1,191 @@
+"""Session: random transactions of one connection to TiDB, settings that change what is stored.
+
+Holds  what TiDB refuses is counted by statement and error code; a connection that breaks is made again
+       every statement stands in the log with its session's number
+
+Tests  tests/rig/tidb/test_tidb.py
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import SessionError
+from tests.rig.tidb.statements import SCHEMAS, Catalogue, Column, Name, Statements, quote
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import dataclass, field
+
+_SETTINGS: Final = """\
+time_zone = '+00:00' | 'Europe/Berlin' | 'America/New_York' | '-11:30' | 'Asia/Shanghai'
+sql_mode = default | default | '' | 'NO_ZERO_DATE' | 'ALLOW_INVALID_DATES' | 'NO_BACKSLASH_ESCAPES'
+sql_mode = default | 'STRICT_TRANS_TABLES' | 'NO_AUTO_VALUE_ON_ZERO' | 'PAD_CHAR_TO_FULL_LENGTH' | ''
+character_set_client = utf8mb4 | utf8mb4 | latin1 | gbk | binary
+collation_connection = utf8mb4_bin | utf8mb4_general_ci | latin1_bin
+foreign_key_checks = 0 | 1
+autocommit = 0 | 1 | 1
+tidb_constraint_check_in_place = 0 | 1
+tidb_enable_clustered_index = 'on' | 'off' | 'int_only'
+tidb_row_format_version = 1 | 2 | 2
+tidb_enable_mutation_checker = 0 | 1
+tidb_enable_list_partition = on
+allow_auto_random_explicit_insert = 1"""
+_COLUMNS: Final = b"""SELECT c.table_schema, c.table_name, column_name, column_type, is_nullable,
+ column_key, extra FROM information_schema.columns c JOIN information_schema.tables t
+ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+WHERE c.table_schema IN ('a', 'b', 'C d') AND table_type = 'BASE TABLE' ORDER BY 1, 2, ordinal_position"""
+_PARTITIONS: Final = b"""SELECT table_schema, table_name, partition_name FROM information_schema.partitions
+WHERE table_schema IN ('a', 'b', 'C d') AND partition_name IS NOT NULL"""
+_INDEXES: Final = b"""SELECT DISTINCT table_schema, table_name, key_name FROM information_schema.tidb_indexes
+WHERE table_schema IN ('a', 'b', 'C d')"""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was done, of all sessions."""
+
+    done: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    rows: int = 0
+    commits: int = 0
+    rollbacks: int = 0
+    lost: int = 0
+
+
+class Work:
+    """What sessions share: where to connect, what there is, counts, the log."""
+
+    def __init__(self, connect: Callable[[], Connection], log: Path) -> None:
+        self.connect = connect
+        self.catalogue = Catalogue()
+        self.counts = Counts()
+        self.ends = threading.Event()
+        self._log = log.open("w", encoding="utf-8", errors="surrogateescape")
+        self._lock = threading.Lock()
+        self._begin = time.monotonic()
+
+    def note(self, session: int, sql: str, outcome: str) -> None:
+        """A line of the log, and the counts."""
+        words = sql.split()
+        kind = (
+            " ".join(words[:2]).lower()
+            if words[0].lower() in ("alter", "create", "drop", "rename")
+            else words[0]
+        )
+        with self._lock:
+            if outcome:
+                self.counts.refused[f"{kind} {outcome.split(' ')[0]}"] += 1
+            else:
+                self.counts.done[kind.lower()] += 1
+            when = time.monotonic() - self._begin
+            self._log.write(f"{when:.3f} [{session}] {sql};{f' -- {outcome}' if outcome else ''}\n")
+            self._log.flush()
+
+    def look(self, connection: Connection) -> None:
+        """See what tables there are."""
+        tables: dict[Name, dict[str, Column]] = {}
+        for schema, table, name, kind, nullable, key, extra in connection.rows(_COLUMNS):
+            column = Column(
+                name, kind, nullable == "YES", key == "PRI", "VIRTUAL" in extra or "STORED" in extra
+            )
+            tables.setdefault((schema, table), {})[name] = column
+        self.catalogue.tables = {name: tuple(columns.values()) for name, columns in tables.items()}
+        self.catalogue.partitions = _grouped(connection.rows(_PARTITIONS))
+        self.catalogue.indexes = _grouped(connection.rows(_INDEXES))
+
+
+def _grouped(rows: Iterable[tuple[str, str, str]]) -> dict[Name, tuple[str, ...]]:
+    names: dict[Name, list[str]] = {}
+    for schema, table, name in rows:
+        names.setdefault((schema, table), []).append(name)
+    return {table: tuple(each) for table, each in names.items()}
+
+
+class Session:
+    """One thread's; `run` it there."""
+
+    def __init__(self, number: int, seed: int, work: Work, *, writes_ddl: bool = False) -> None:
+        self._number = number
+        self._random = Random(f"{seed} {number}")
+        self._work = work
+        self._statements = Statements(self._random, work.catalogue)
+        self._writes_ddl = writes_ddl
+        self._connection: Connection | None = None
+
+    def run(self) -> None:
+        """Until the work ends."""
+        while not self._work.ends.is_set():
+            try:
+                self._go_on()
+            except Unavailable:
+                time.sleep(0.2)
+            except SessionError:
+                self._work.counts.lost += 1
+                self._drop()
+        self._drop()
+
+    def _go_on(self) -> None:
+        random = self._random
+        if self._connection is None:
+            self._connection = self._work.connect()
+            self._settle(all_of_them=True)
+        if self._writes_ddl:
+            self._run(self._statements.ddl())
+            self._work.look(self._connection)
+            if random.random() < 0.1:
+                self._settle(all_of_them=False)
+            self._work.ends.wait(random.random() * 0.4)
+            return
+        if random.random() < 0.05:
+            self._settle(all_of_them=False)
+        self._transaction()
+        self._work.ends.wait(random.random() * 0.02)
+
+    def _settle(self, *, all_of_them: bool) -> None:
+        for line in _SETTINGS.splitlines():
+            name, _, values = line.partition(" = ")
+            if all_of_them or self._random.random() < 0.2:
+                self._run(f"set {name} = {self._random.choice(values.split(' | '))}")
+        self._run(f"use {quote(self._random.choice(SCHEMAS))}")
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _run(self, sql: str) -> bool:
+        assert self._connection is not None
+        try:
+            self._work.counts.rows += self._connection.run(sql.encode("utf-8", "surrogateescape"))
+        except SessionError as error:
+            self._work.note(self._number, sql, f"{error.number} {error.text[:200]!r}")
+            if not error.number or error.number in (2006, 2013):
+                raise
+            return False
+        self._work.note(self._number, sql, "")
+        return True
+
+    # -- rows --------------------------------------------------------------------------------------------
+
+    def _transaction(self) -> None:
+        random = self._random
+        tables = self._work.catalogue.tables
+        if not tables:
+            time.sleep(0.1)
+            return
+        if random.random() < 0.5:
+            self._run("begin")
+        few = random.sample(sorted(tables), min(len(tables), 2))
+        for _ in range(random.choice((1, 1, 2, 4, 8))):
+            self._run(self._statements.rows(few))
+        if random.random() < 0.15:
+            self._run("rollback")
+            self._work.counts.rollbacks += 1
+        elif self._run("commit"):
+            self._work.counts.commits += 1
