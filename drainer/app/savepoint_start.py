@@ -17,6 +17,7 @@ from drainer.app.build import BuildContext, not_ahead
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
 from drainer.checkpoint.value import Checkpoint
+from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.sink import Sink
@@ -40,6 +41,18 @@ class Place(NamedTuple):
     schema_version: int = 0
 
 
+def _savepoint_of(settings: DrainerConfig, cluster_id: int) -> Savepoint:
+    if not settings.has_savepoint_row:
+        return Savepoint(settings.data_dir)
+    # Others need no client of a database.
+    from drainer.checkpoint.savepoint_row import SavepointRow
+    from drainer.config.downstream import checkpoint_target_of
+
+    target = checkpoint_target_of(settings)
+    where = settings.checkpoint_schema, settings.checkpoint_table
+    return SavepointRow(settings.data_dir, target, *where, cluster_id)
+
+
 class SavepointStart:
     """Of one build. Raises `ConfigError`, `ForeignDirectory`."""
 
@@ -48,13 +61,13 @@ class SavepointStart:
         self._context = context
         self.rules = read_rules(settings)
         adopt_cluster(settings.data_dir, context.upstream.cluster_id)
-        self.savepoint = Savepoint(settings.data_dir)
+        self.savepoint = _savepoint_of(settings, context.upstream.cluster_id)
         self.policy = Policy(ddl_rules.parse(settings.ddl_rules))
         self.first: FirstRows | None = None
 
     async def stored(self) -> Checkpoint | None:
         """The savepoint as it is. Raises `Corruption`."""
-        return await asyncio.to_thread(self.savepoint.load)
+        return await self._context.operating.wait_for(lambda: asyncio.to_thread(self.savepoint.load))
 
     async def first_rows(self, stored: Checkpoint | None, stands_at: int | None = None) -> FirstRows | None:
         """Rows that are to come before the stream, which then begins at theirs. `stands_at`: what a sink that

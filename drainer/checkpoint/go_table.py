@@ -29,7 +29,8 @@ class RowTable:
         self._table = table
         self._name = qualified(schema, table)
         self._cluster_id = cluster_id
-        # What may be there: after a COMMIT without an answer the text before it, or the one in it.
+        # What may be written over: what was read, or stored; after a COMMIT without an answer the text before
+        # it, or the one in it.
         self._ours: list[str] = []
 
     def ensure(self, connection: Connection) -> None:
@@ -46,8 +47,8 @@ class RowTable:
         """The row, and the ids of other clusters that have one. Raises `Corruption`."""
         rows = connection.rows(b"SELECT clusterID, checkPoint FROM " + self._name)
         others = tuple(sorted(int(row[0]) for row in rows if int(row[0]) != self._cluster_id))
-        text = [row[1] for row in rows if int(row[0]) == self._cluster_id]
-        return Checkpoint.from_json(text[0]) if text else None, others
+        self._ours = [row[1] for row in rows if int(row[0]) == self._cluster_id]
+        return Checkpoint.from_json(self._ours[0]) if self._ours else None, others
 
     def take(self, connection: Connection, checkpoint: Checkpoint) -> None:
         """Write the row, whatever is there: from now on it is ours."""

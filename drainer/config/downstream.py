@@ -72,10 +72,17 @@ def row_target_of(settings: DrainerConfig, target: Target) -> Target | None:
         return None
     if (settings.checkpoint_host, settings.checkpoint_port) == (target.host, target.port):
         return None  # with the lanes in one transaction
+    return checkpoint_target_of(settings)
+
+
+def checkpoint_target_of(settings: DrainerConfig) -> Target:
+    """The server that `[syncer.to.checkpoint]` names."""
     paths = settings.checkpoint_tls
     host, port, user, password = settings.checkpoint_server
     tls = ClientTls(paths, use="checkpoint") if paths else None
-    return Target(host, port, user, password, tls=tls)
+    return Target(
+        host, port, user, password, tls=tls, side="checkpoint server", section="syncer.to.checkpoint"
+    )
 
 
 TIDB_PORT: Final = 4000

@@ -74,7 +74,9 @@ def on_others_keys(config: DrainerConfig) -> list[str]:
     """Keys that are for another kind of downstream."""
     if config.to_database:
         return []
-    fields = list(OF_DATABASES)
+    fields = [
+        name for name in OF_DATABASES if not (config.has_savepoint_row and name.startswith("checkpoint_"))
+    ]
     if config.to_kafka:
         fields += OF_ARCHIVES
         if not config.sasl_mechanism:

@@ -555,10 +555,9 @@ class SinkOptions(HttpOptions):
     checkpoint_type: str = option(
         "",
         key="syncer.to.checkpoint.type",
-        help="empty: the checkpoint row is downstream; mysql or tidb: it has a server of its own",
+        help="mysql or tidb: the checkpoint row has a server of its own; empty: it is downstream, or a file",
         more="Without a type the row is in the table `checkpoint` downstream. An archive, Kafka, "
-        "stdout, http and lakes keep theirs in the file savepoint in data-dir; file says the same of an "
-        "archive.",
+        "stdout, http and lakes keep theirs in the file savepoint in data-dir, without a type or with file.",
         choices=("", *DATABASES, "file"),
     )
     relay_log_dir: str = option(
@@ -596,6 +595,11 @@ class SinkOptions(HttpOptions):
         return self.db_type in DATABASES
 
     @property
+    def has_savepoint_row(self) -> bool:
+        """Whether the checkpoint of a sink without tables is a row in a database."""
+        return not self.to_database and self.checkpoint_type in DATABASES
+
+    @property
     def to_stdout(self) -> bool:
         """Whether standard output is the downstream's: nothing else may be written there."""
         return self.db_type == "stdout"
@@ -621,14 +625,12 @@ class SinkOptions(HttpOptions):
             raise ConfigError(
                 f"syncer.to.options is not for db-type {self.db_type}", hint="it is for sinks of one's own"
             )
-        kinds = ("", *DATABASES) if self.to_database else ("", "file")
+        kinds = ("", *DATABASES) if self.to_database else ("", *DATABASES, "file")
         if self.checkpoint_type not in kinds:
+            where = "is stored downstream" if self.to_database else "is the file savepoint in data-dir"
             raise ConfigError(
                 f"unknown checkpoint type: {self.checkpoint_type}",
-                hint="mysql or tidb; without a type the row is stored downstream"
-                if self.to_database
-                else "the checkpoint is the file savepoint in data-dir: remove the type; where a Go "
-                "drainer's is in a table, give its commitTS as -initial-commit-ts to the first start",
+                hint=f"mysql or tidb; without a type the checkpoint {where}",
             )
         check_limits(self, SinkOptions)
         self.check_upstream()

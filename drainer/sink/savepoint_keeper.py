@@ -1,6 +1,7 @@
-"""Savepoint keeper: how a sink whose checkpoint is a file stores it.
+"""Savepoint keeper: how a sink whose checkpoint is a file, or a row elsewhere, stores it.
 
-Holds  the stored checkpoint never falls; one write at a time. A full disk is waited for
+Holds  the stored checkpoint never falls; one write at a time. A full disk, or a server that is away, is
+       waited for
 
 Tests  tests/drainer/sink/file/test_archive_disk.py, tests/contract/test_sink.py
 """
@@ -16,6 +17,7 @@ from drainer.formats.binlog_directory import DISK_FULL, Broken
 from tidb_binlog import filesystem, tso
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
+from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
@@ -47,6 +49,10 @@ class SavepointKeeper:
         while True:
             try:
                 await asyncio.to_thread(self._savepoint.save, checkpoint)
+            except Unavailable as error:
+                if not backoff.attempts:
+                    logger.warning("the checkpoint waits for its server", reason=str(error))
+                await asyncio.sleep(backoff.next_s())
             except OSError as error:
                 if error.errno not in DISK_FULL:
                     raise Broken(

@@ -110,7 +110,9 @@ def read_rules(settings: DrainerConfig) -> Rules:
     """The rules of a configuration. Raises `ConfigError`."""
     sources = _migrate_rules(settings)
     rows = read_row_rules(settings.row_rule)
-    own = {CHECKPOINT_SCHEMA, settings.checkpoint_schema.lower()} if settings.loopback_control else set()
+    # A row that is stored upstream would be a binlog, which moves the checkpoint, which is stored.
+    has_own = settings.loopback_control or settings.has_savepoint_row
+    own = {CHECKPOINT_SCHEMA, settings.checkpoint_schema.lower()} if has_own else set()
     return Rules(
         names=TableFilter(
             do_db=settings.replicate_do_db,

@@ -120,9 +120,9 @@ def test_a_login_is_used_with_a_mechanism(tmp_path: Path) -> None:
         ({"to": "kafka-max-message-size = 0"}, "kafka-max-message-size is 0", "at least 1"),
         ({"to": 'topic-name = "a/b"'}, "topic-name", "letters, digits"),
         (
-            {"sections": '[syncer.to.checkpoint]\ntype = "mysql"'},
-            "unknown checkpoint type: mysql",
-            "give its commitTS as -initial-commit-ts",
+            {"sections": '[syncer.to.checkpoint]\ntype = "oracle"'},
+            "unknown checkpoint type: oracle",
+            "the file savepoint in data-dir",
         ),
     ],
 )

@@ -79,7 +79,7 @@ def test_brokers_have_the_defaults_of_the_go_drainer() -> None:
         ({"idempotent": False, "exactly_once": True}, "idempotent = false"),
         ({"idempotent": False, "transactions": True}, "idempotent = false"),
         ({"to_ssl_ca": "ca.pem", "to_cert_allowed_cn": ("a",)}, "cert-allowed-cn"),
-        ({"checkpoint_type": "mysql"}, "file savepoint"),
+        ({"checkpoint_type": "oracle"}, "checkpoint type: oracle"),
     ],
 )
 def test_what_is_wrong_is_named(settings: dict[str, Any], message: str) -> None:
