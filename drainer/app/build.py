@@ -74,21 +74,30 @@ async def build(
         context.operating.offer(join_routes.add_refusals, context.settings.db_type)
     runner = await builder_of(context.settings).build(context)
     context.operating.follow(runner)
-    clock = context.operating.upstream_clock
-    return runner, open_collector(context, tls, runner.after_ts, unbroken, clock)
+    collector = open_collector(
+        context.settings,
+        context.upstream,
+        context.nodes,
+        runner.after_ts,
+        unbroken,
+        context.operating.upstream_clock,
+        tls,
+    )
+    return runner, collector
 
 
 def open_collector(
-    context: BuildContext,
-    tls: TlsConfig | None,
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
     after_ts: Ts,
     unbroken: Callable[[], int | None],
     clock: Clock,
+    tls: TlsConfig | None,
 ) -> Collector:
     """What pulls, merges and spills binlogs above `after_ts`. `clock`: the upstream's."""
-    settings, upstream = context.settings, context.upstream
     return Collector(
-        context.nodes,
+        nodes,
         upstream.history,
         cluster_id=upstream.cluster_id,
         after_ts=after_ts,

@@ -28,12 +28,14 @@ from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.ddl.quarantine import http_routes
 from drainer.ddl.quarantine.early_drop import UpstreamJobs
+from drainer.ddl.quarantine.entry import Entry
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Target
 from drainer.mysql.errors import SessionError, StatementRefused, final_error, passing_error
 from drainer.mysql.mark_table import close_marks, open_marks
 from drainer.mysql.session_lock import JOIN, RELEASE
+from drainer.operate.control.pause_and_reload import Control
 from drainer.points.load import join_routes
 from drainer.points.load.joining import Joining
 from drainer.relay.relay_log import RelayLog
@@ -43,11 +45,13 @@ from drainer.sink.mysql.settings import applier_settings
 from drainer.sink.runner import Runner
 from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import read_rules
+from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.serving.reload import Commit
 from tidb_binlog.serving.starting import WaitFor, at_once
@@ -270,21 +274,35 @@ class _Ready:
         return self._schema[1]
 
 
-async def build(context: BuildContext) -> Runner[MysqlSink]:
-    """Take over the checkpoint and build the pipeline from there."""
-    settings, upstream, operating = context.settings, context.upstream, context.operating
-    clock, ends = SystemClock(), context.ends
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A stream into the checkpoint's downstream, and what it is made of."""
+
+    runner: Runner[MysqlSink]
+    store: CheckpointStore
+    tracker: SchemaTracker
+    translator: Translator
+    waiting: tuple[Entry, ...]
+    """What the start has found."""
+
+
+async def assemble(
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
+    ends: contextlib.AsyncExitStack,
+    control: Control,
+    *,
+    again: bool = False,
+    wait_for: WaitFor = at_once,
+) -> Assembled:
+    """Take over the checkpoint and build the pipeline from there. `again`: see `open_checkpoint`."""
+    clock = SystemClock()
     target = target_of(settings)
     rules = read_rules(settings)
-    ready = _Ready(settings, upstream, clock, operating.wait_for, ends)
+    ready = _Ready(settings, upstream, clock, wait_for, ends)
     store, start = await open_checkpoint(
-        settings,
-        upstream,
-        context.nodes,
-        target,
-        again=context.again,
-        prepare=ready.prepare,
-        wait_for=operating.wait_for,
+        settings, upstream, nodes, target, again=again, prepare=ready.prepare, wait_for=wait_for
     )
     waiting = await patiently(lambda: load_waiting(store, foreign=start.foreign), store.close)
     await prepare_marks(target, max(len(start.positions), settings.worker_count), ends)
@@ -295,7 +313,6 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
     changes = RuleChange(translator, rules, start.basis)
     release_guard = functools.partial(store.guard_ddl, role=RELEASE)
     runner_for = _runners(settings, store, target)
-    metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
     sink = mysql_sink(
         start,
         store,
@@ -321,10 +338,26 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
         ),
         relay=ready.relay,
     )
-    runner = Runner(
-        sink, translator, operating.control, rules=changes, interval_s=settings.checkpoint_interval_s
-    )
+    runner = Runner(sink, translator, control, rules=changes, interval_s=settings.checkpoint_interval_s)
     runner.rules.check_start()
+    return Assembled(runner, store, schema.tracker, translator, waiting.entries)
+
+
+async def build(context: BuildContext) -> Runner[MysqlSink]:
+    """What `assemble` makes, with what a daemon offers besides."""
+    settings, upstream, operating = context.settings, context.upstream, context.operating
+    assembled = await assemble(
+        settings,
+        upstream,
+        context.nodes,
+        context.ends,
+        operating.control,
+        again=context.again,
+        wait_for=operating.wait_for,
+    )
+    runner, translator, store = assembled.runner, assembled.translator, assembled.store
+    sink = runner.sink
+    metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
 
     def batch_rows(fresh: DrainerConfig) -> Commit:
         return lambda: sink.lanes.change_batch_rows(fresh.txn_batch)
@@ -335,11 +368,11 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
         settings,
         upstream,
         context.nodes,
-        schema.tracker,
+        assembled.tracker,
         translator,
         sink.quarantine,
         functools.partial(store.guard_ddl, role=JOIN),
-        clock,
+        SystemClock(),
     )
     sink.beside["load"] = joining.run
     operating.offer(join_routes.add_routes, joining)

@@ -312,6 +312,10 @@ class CheckpointStore:
         position = Position(checkpoint.commit_ts)
         self._update(position=position, checkpoint=checkpoint, owner="")
 
+    def let_go(self) -> None:
+        """The checkpoint is nobody's, whatever lanes have and tables wait for; a Drainer may go on."""
+        self._update(owner="")
+
     def resize(self, lane_count: int, position: Position) -> None:
         """Another number of lanes, which all stand at `position`. All lanes are drained."""
         self._update(position=position, lane_count=lane_count)

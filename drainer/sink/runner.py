@@ -97,7 +97,7 @@ class Runner(Generic[S]):
         self._doing = "starting"
         self._saving_since_s: float | None = None
         self._kinds: list[int] = []  # of the row events taken since the last flush
-        self.transactions = self.rows = 0
+        self.transactions = self.rows = self.ddl = 0
 
     # -- what the status shows ---------------------------------------------------------------------
 
@@ -329,6 +329,7 @@ class Runner(Generic[S]):
         if self._taking.is_stopping():
             return
         await self.sink.take_ddl(ddl)
+        self.ddl += not ddl.skip
         self._doing = self.sink.verb
 
     async def _pause(self) -> None:

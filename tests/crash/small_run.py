@@ -8,6 +8,7 @@ be downstream at the end.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -166,10 +167,11 @@ def recording() -> Recording:
     return Recording(4712, jobs, entries)
 
 
-async def publish(endpoint: str) -> None:
-    """Send the history to the pumps; all of it is acknowledged when this returns."""
+async def publish(endpoint: str, steps: Sequence[Statement | Sequence[Event]] = HISTORY, first: int = 1) -> None:
+    """Send a history to the pumps; all of it is acknowledged when this returns. `first`: number of the first
+    step, where others went before."""
     async with await pumpclient.open_publisher(endpoint) as publisher:
-        for number, step in enumerate(HISTORY, start=1):
+        for number, step in enumerate(steps, first):
             if isinstance(step, Statement):
                 await publisher.ddl(job_of(number, step), step.text)
                 continue

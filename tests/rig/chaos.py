@@ -162,7 +162,9 @@ class Chaos:
         if cluster.small_disk is not None:
             self._faults.append((1, self._disk_full))
         if cluster.streams:
-            self._faults += [(6, self._jvm_killed), (2, self._driver_killed)]
+            self._faults.append((2, self._driver_killed))
+        if cluster.has_executors:
+            self._faults.append((6, self._jvm_killed))
 
     async def run(self, end_s: float, clock: Clock) -> None:
         """Until `end_s` (monotonic)."""
@@ -187,13 +189,10 @@ class Chaos:
             victim.start()
 
     async def _jvm_killed(self) -> None:
-        """An executor, which a driver that has just started has not yet, or now and then the driver's JVM.
-        Where batches are so small that Spark has no part in them there is neither."""
+        """An executor, which a driver that has just started has not yet, or now and then the driver's JVM."""
         wants_driver = self._random.random() < DRIVERS_SHARE
         for _ in range(EXECUTOR_LOOKS):
             executors, drivers = self._cluster.jvms()
-            if not drivers:
-                return
             if victims := drivers if wants_driver else executors:
                 with suppress(ProcessLookupError):
                     os.kill(self._random.choice(victims), signal.SIGKILL)

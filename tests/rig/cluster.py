@@ -15,6 +15,8 @@ from pathlib import Path
 from binlog_playground.cluster.cluster import Cluster, Node, http_request
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlog_playground.cluster.supervisor import Process
+from drainer.spark.arguments import size_bytes
+from drainer.spark.replay.plan import SMALL_BYTES
 from tests.rig import small_disk
 from tests.rig.proxy import Proxy
 from tests.rig.small_disk import SmallDisk
@@ -62,6 +64,8 @@ class RigCluster(Cluster):
         """Below the relay log, where this user may mount one."""
         self.streams = False
         """A stream of binlog-spark is in the Drainer's place."""
+        self.has_executors = False
+        """Its batches are large enough for Spark."""
         self._left_behind: list[int] = []
         self._drainer_text = ""
         """The Drainer's file without its routes."""
@@ -95,7 +99,7 @@ class RigCluster(Cluster):
         arguments = ["stream", f"--config={self.config_of(node.name)}", "--name", node.name, "--small", small]
         arguments += ["--master", EXECUTORS, "--output", "json"]
         arguments += ["--conf", "spark.driver.memory=1g", "--conf", "spark.executor.memory=512m"]
-        self.streams = True
+        self.streams, self.has_executors = True, size_bytes(small) < SMALL_BYTES
         return await self.begin_drainer(
             replace(node, process=self._python(node.name, "drainer.spark", arguments))
         )

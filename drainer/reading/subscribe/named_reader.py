@@ -105,6 +105,7 @@ class NamedReader:
         # take longer than a lease.
         self._beating: asyncio.Task[None] | None = None
         self._server: Server | None = None
+        self._routes = Routes()
         # What a pump that joins is answered by; there when the stream begins.
         self._notify: asyncio.Future[Callable[[], Awaitable[None]]] = (
             asyncio.get_running_loop().create_future()
@@ -263,11 +264,10 @@ class NamedReader:
         shown, shown_port = seen, 0
         if address.advertise:
             shown, shown_port = split_address("advertise", address.advertise)
-        routes = Routes()
-        add_routes(routes, self, self._state, self._told.set)
+        add_routes(self._routes, self, self._state, self._told.set)
         self._server = await serve(
             [notify_service(self._on_notify)],
-            routes,
+            self._routes,
             host or seen,
             port,
             tls=tls.server_tls() if tls else None,
@@ -275,6 +275,10 @@ class NamedReader:
             flag="address",
         )
         self._host = f"{f'[{shown}]' if ':' in shown else shown}:{shown_port or self._server.port}"
+
+    def offer(self, add: Callable[[Routes], None]) -> None:
+        """Routes of the program besides. Each takes the place of an earlier one for the same."""
+        add(self._routes)
 
     async def _on_notify(self) -> None:
         """A pump joins: it is answered when the stream waits for it."""

@@ -24,8 +24,9 @@ async def run_to_end(
     batches: AsyncIterator[MergedBatch],
     *beside: Coroutine[Any, Any, None],
     stop: asyncio.Event | None = None,
+    deadline_s: float = DEADLINE_S,
 ) -> tuple[list[dict[str, Any]], bool]:
-    """What still waits for a decision after the end, and whether the sink finished.
+    """What still waits for a decision after the end, and whether the sink finished in `deadline_s`.
 
     `beside` does not end by itself. Raises the first error, after everything is closed.
     """
@@ -33,7 +34,8 @@ async def run_to_end(
 
     async def through() -> None:
         await runner.run(batches)
-        waiting[:] = await runner.sink.finish_waiting()
+        if stop is None or not stop.is_set():
+            waiting[:] = await runner.sink.finish_waiting()
 
     works = [through(), runner.watch(), runner.keep_checkpoint(), runner.sink.quarantine.run(), *beside]
     if stop is not None:
@@ -49,7 +51,7 @@ async def run_to_end(
         task.cancel()
     await asyncio.gather(*tasks[1:], return_exceptions=True)
     try:
-        drained = await runner.stop(DEADLINE_S)
+        drained = await runner.stop(deadline_s)
     except Exception as error:
         raise cause or error from None
     finally:

@@ -22,23 +22,28 @@ from drainer.checkpoint.value import Checkpoint
 from drainer.config.downstream import target_of
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
+from drainer.ddl.quarantine.shards import Shards
+from drainer.ddl.quarantine.waiting_tables import Quarantine
+from drainer.ddl.rules import APPLY, STOP
 from drainer.ddl.run.recycle_bin import KeepDropped
-from drainer.ddl.run.runner import DdlRunner
+from drainer.ddl.run.runner import DdlRunner, Refused
 from drainer.mysql.connection import connect
 from drainer.mysql.errors import SessionError, safe_text
 from drainer.mysql.mark_table import open_marks
+from drainer.mysql.rows.change import Position
 from drainer.places.place import Place
 from drainer.reading.archive.decode.pump_range import PUMPS
 from drainer.reading.archive.files.selection import Selection
 from drainer.spark.engine import SparkOf
-from drainer.spark.live.downstream import LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.live.downstream import DdlWaits, LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.live.drainer_turn import Unfinished
 from drainer.spark.replay.job import Frozen, stored
 from drainer.spark.replay.plan import ReplayPlan, ReplayTask
 from drainer.spark.replay.run import DdlSteps, ReplayRun
 from drainer.spark.replay.stream_jobs import LiveJobs
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.txn import Ddl
-from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
@@ -47,11 +52,11 @@ logger = log.get("drainer.pump_stream")
 
 async def open_database(settings: LiveSettings, spark: SparkOf | None, cluster: PumpCluster) -> Database:
     """At its checkpoint, with the schema of there. Raises what reading it does, `Conflict` where it is
-    another's."""
+    another's, `Unfinished`."""
     drainer = replace(settings.drainer, node_id=settings.owner)
     target = target_of(settings.drainer)
     store, start = await open_checkpoint(
-        drainer, cluster.upstream, cluster.registry, target, prepare=_refuse_unfinished
+        drainer, cluster.upstream, cluster.registry, target, prepare=_check_finished
     )
 
     async def load() -> StoredSchema | None:
@@ -67,20 +72,17 @@ async def open_database(settings: LiveSettings, spark: SparkOf | None, cluster: 
     return Database(settings, spark, cluster, store, start, schema)
 
 
-async def _refuse_unfinished(_store: CheckpointStore, start: Start, waits: bool) -> None:
-    """What only the Drainer that left it can finish."""
+async def _check_finished(_store: CheckpointStore, start: Start, waits: bool) -> None:
+    """Whether a Drainer has to finish what one has left."""
     why = ""
-    if not start.drained:
-        why = "the lanes of the Drainer before stand at different places"
+    if not start.drained or start.positions[0] != Position(start.floor_ts):
+        why = "lanes of the Drainer before are ahead of its checkpoint"
     elif start.intent is not None:
         why = f"the DDL of commit_ts {start.intent.commit_ts} was under way"
     elif waits:
         why = "tables wait for a decision about a DDL"
     if why:
-        raise Conflict(
-            f"Spark cannot go on from this checkpoint: {why}",
-            hint="start the Drainer again, decide what waits (`binlogctl ddl list`), and stop it gracefully",
-        )
+        raise Unfinished(start.floor_ts, why)
 
 
 class Database(LiveDownstream):
@@ -112,6 +114,11 @@ class Database(LiveDownstream):
         frozen = stored(self._target, self._jobs.job_at(position))
         return frozen.stop if frozen is not None else 0
 
+    def waits(self, ddl: Ddl) -> str:
+        if self._policy.rule(ddl).action != APPLY:
+            return ""
+        return ddl.refused or Shards(Quarantine(), None).in_the_way(ddl)
+
     def work(self, batch: LiveBatch) -> tuple[int, int]:
         plan = self._plan(batch)
         name = self._jobs.job_at(batch.first_ts - 1)
@@ -136,7 +143,13 @@ class Database(LiveDownstream):
         ddl = DdlSteps(runner, self._policy.rule)
         run = ReplayRun(self._spark, self._target, plan, name, show_progress=False, ddl=ddl)
         try:
-            run.work()
+            try:
+                run.work()
+            except Refused as error:
+                if batch.ddl is None or self._policy.rule(batch.ddl).action == STOP:
+                    raise
+                rows, drift, _ = run.job.counts()
+                raise DdlWaits(rows, drift, error.message) from error
             rows, drift, _ = run.job.counts()
             return rows, drift
         finally:

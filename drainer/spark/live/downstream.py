@@ -90,6 +90,14 @@ class LiveBatch:
         return 0 if size <= small_bytes else buckets_of(size)
 
 
+class DdlWaits(Exception):
+    """The rows of a batch are there, its DDL was refused: a Drainer lets its tables wait."""
+
+    def __init__(self, rows: int, drift: int, reason: str) -> None:
+        super().__init__(reason)
+        self.rows, self.drift = rows, drift
+
+
 class LiveDownstream(Protocol):
     """Opened where the stream goes on: `floor_ts`, with the schema of there, which the stream moves on."""
 
@@ -100,8 +108,12 @@ class LiveDownstream(Protocol):
         """Where the batch after a position ends that has to be finished as it is; 0 for none."""
         ...
 
+    def waits(self, ddl: Ddl) -> str:
+        """Why a DDL that comes next cannot run yet, "" where it can. The same whenever it is asked."""
+        return ""
+
     def work(self, batch: LiveBatch) -> tuple[int, int]:
-        """Rows written, and rows that were not as they should be."""
+        """Rows written, and rows that were not as they should be. Raises `DdlWaits`."""
         ...
 
     def passed(self, ddl: Ddl) -> None:

@@ -4,7 +4,8 @@ Drives  the survey of the Pumps, the tracked schema, a downstream (`LiveDownstre
 Holds   a batch ends at or below the watermark of every Pump, so it holds the same whenever it is read; or
         with a DDL, which ends its batch. The downstream moves after the batch, and what Pumps may remove
         after the downstream
-Why     the rows are read by tasks, from the Pumps themselves: no process has all of them
+Why     the rows are read by tasks, from the Pumps themselves: no process has all of them. Where a DDL waits
+        one has, until it does no more: see `drainer_turn`
 Stops   `stop`, from any thread: the batch under way is finished
 Tests   tests/spark/live/test_stream.py
 """
@@ -23,7 +24,8 @@ from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.changelog import open_changelog
 from drainer.spark.live.database import open_database
-from drainer.spark.live.downstream import KnownSchema, LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.live.downstream import DdlWaits, KnownSchema, LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.live.drainer_turn import Unfinished, take_turn
 from drainer.spark.live.mirror import open_mirror
 from drainer.spark.replay.stream_jobs import Batch
 from drainer.spark.source.pump_cluster import Bound, PumpCluster
@@ -34,6 +36,7 @@ from tidb_binlog import tso
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.late_dataclass import replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
@@ -59,6 +62,7 @@ class PumpStream:
         self._on_batch = on_batch
         self._loop: asyncio.AbstractEventLoop | None = None
         self._number = 0
+        self._end_ts = 0
 
     def wait(self) -> None:
         """Run it to its end. Raises what a batch failed with."""
@@ -75,14 +79,38 @@ class PumpStream:
         self._loop = asyncio.get_running_loop()
         settings = self.settings
         async with PumpCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
+            self._end_ts = await cluster.now_ts() if settings.once else 0
+            while await self._goes_on(cluster):
+                pass
+
+    async def _goes_on(self, cluster: PumpCluster) -> bool:
+        """Work until a DDL waits, and as a Drainer until it does not. False at the end."""
+        try:
             downstream = await self._opened(cluster)
-            try:
-                await cluster.begin(downstream.floor_ts)
-                await self._batches(cluster, _Life(self, cluster, downstream))
-            finally:
-                await asyncio.to_thread(downstream.close)
+        except Unfinished as left:
+            await cluster.begin(left.floor_ts)
+            return await self._as_drainer(cluster, str(left), left.floor_ts)
+        try:
+            await cluster.begin(downstream.floor_ts)
+            life = _Life(self, cluster, downstream)
+            await self._batches(cluster, life)
+        finally:
+            await asyncio.to_thread(downstream.close)
+        return bool(life.waits_for) and await self._as_drainer(cluster, life.waits_for, life.position + 1)
+
+    async def _as_drainer(self, cluster: PumpCluster, reason: str, past_ts: Ts) -> bool:
+        """Whether a stream is to go on after that."""
+        began_s = self.clock.monotonic_s()
+        turn = await take_turn(self.settings, cluster, reason, past_ts, self._end_ts, self.stopping)
+        seconds = self.clock.monotonic_s() - began_s
+        lag_s = tso.age_s(turn.stop_ts, self.clock.wall_s())
+        self._number += 1
+        done = turn.start_ts + 1, turn.stop_ts, turn.rows, turn.ddl, turn.drift
+        self._on_batch(Batch(self._number, *done, seconds, lag_s))
+        return turn.goes_on
 
     async def _opened(self, cluster: PumpCluster) -> LiveDownstream:
+        """Raises `Unfinished`."""
         settings = self.settings
         if settings.drainer.db_type not in LAKES:
             return await open_database(settings, self.spark, cluster)
@@ -91,16 +119,20 @@ class PumpStream:
         return await open_changelog(settings, self.spark, cluster)
 
     async def _batches(self, cluster: PumpCluster, life: _Life) -> None:
-        settings = self.settings
-        end_ts = await cluster.now_ts() if settings.once else 0
+        """To the end, or to right before a DDL that waits."""
+        settings, end_ts = self.settings, self._end_ts
         begun = await life.begun()
         while not self.stopping.is_set() and not (end_ts and life.position >= end_ts):
             bound = begun or await cluster.bound(life.position, settings.batch_bytes, settings.interval_s)
-            begun = None
             if bound is None:
                 continue
             self._number += 1
-            self._on_batch(await life.batch(self._number, bound))
+            batch = await life.batch(self._number, bound, is_begun=begun is not None)
+            begun = None
+            if batch.stop_ts >= batch.start_ts:
+                self._on_batch(batch)
+            if life.waits_for:
+                return
             if not bound.more:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.stopping.wait(), settings.interval_s)
@@ -118,14 +150,16 @@ class _Life:
         self._translator = Translator(downstream.tracker, stream.rules)
         self._known: KnownSchema | None = None  # of the schema as it is; None after it changed
         self.position = downstream.floor_ts
+        self.waits_for = ""
+        """Why the DDL after the position cannot run yet."""
 
     async def begun(self) -> Bound | None:
         """The batch that an earlier life began here, as it was."""
         stop_ts = await asyncio.to_thread(self._downstream.begun, self.position)
         return await self._cluster.bound_at(self.position, stop_ts) if stop_ts else None
 
-    async def batch(self, number: int, bound: Bound) -> Batch:
-        """Bring the downstream to its end."""
+    async def batch(self, number: int, bound: Bound, *, is_begun: bool) -> Batch:
+        """Bring the downstream to its end, or to before its DDL. `is_begun`: by an earlier life, as it is."""
         clock = self._stream.clock
         began_s, first_ts = clock.monotonic_s(), self.position + 1
         ddl = None
@@ -135,7 +169,15 @@ class _Life:
             assert isinstance(item, Ddl)
             ddl = item
             self._known = None
-        rows, drift = await self._worked(known_schema, bound, ddl)
+            if not is_begun and (reason := self._downstream.waits(ddl)):
+                self.waits_for, bound, ddl = reason, _before_ddl(bound), None
+        rows = drift = 0
+        try:
+            if bound.stop_ts >= first_ts:
+                rows, drift = await self._worked(known_schema, bound, ddl)
+        except DdlWaits as refused:
+            rows, drift, self.waits_for = refused.rows, refused.drift, str(refused)
+            bound, ddl = _before_ddl(bound), None
         if ddl is not None:
             self._downstream.passed(ddl)
         await self._reach(bound.stop_ts)
@@ -185,3 +227,7 @@ class _Life:
     async def give_back(self) -> None:
         """Leave the downstream as one does that stops: whoever comes next goes on from there."""
         await self._downstream.give_back(self.position)
+
+
+def _before_ddl(bound: Bound) -> Bound:
+    return replace(bound, stop_ts=bound.stop_ts - 1, ddl=None)

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import os
 from collections import deque
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,6 +37,7 @@ from tidb_binlog.binlog import NO_TABLE
 from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import Registry
+from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
@@ -82,6 +84,7 @@ class PumpCluster:
         self._ends = contextlib.AsyncExitStack()
         self._reader: NamedReader | None = None  # of a stream with a name, from the beginning on
         self._collector: Collector | None = None  # from `begin` on
+        self._beside: Collector | None = None
         self._running: asyncio.Future[Any] | None = None  # collector and reader; never ends by itself
         # What the collector has given: everything at or below `_watermark` has been looked at, `_ddl` are the
         # finished DDL of it that no batch has reached, in order.
@@ -155,7 +158,10 @@ class PumpCluster:
         return await first_position(view, asks_pumps(self._settings.tls), after_ts, "no start")
 
     async def begin(self, after_ts: Ts) -> None:
-        """The stream goes on after a commit_ts. DDL alone is pulled here: the rows are read by tasks."""
+        """The stream goes on after a commit_ts, or has begun already. DDL alone is pulled here: the rows are
+        read by tasks."""
+        if self._collector is not None:
+            return
         settings, reader = self._settings, self._reader
         self._collector = collector = Collector(
             self.registry,
@@ -166,18 +172,46 @@ class PumpCluster:
             queue_bytes_max=settings.pull_bytes,
             spill=SpillDirectory(os.path.join(settings.data_dir, "spill")),
             connect=functools.partial(rpc.Client, tls=settings.tls),
-            unbroken=(lambda: reader.unbroken) if reader is not None else lambda: 0,
+            unbroken=self.unbroken,
             choice=PullChoice(table_ids=(NO_TABLE,)),
         )
         self._watermark = after_ts
         runs = [collector.run(), self._time.run(), self._take(collector)]
         if reader is not None:
-            reader.begin(after_ts, collector.notify)
+            reader.begin(after_ts, self._notify)
             runs.append(reader.run())
         running = asyncio.gather(*runs)
         self._running = running
         running.add_done_callback(lambda _: self._moved.set())  # who waits for more is to hear of it
         self._ends.push_async_callback(_end, running)
+
+    @property
+    def clock(self) -> Clock:
+        """The upstream's."""
+        return self._time.clock
+
+    def unbroken(self) -> int | None:
+        """For who pulls in the reader's name: see `NamedReader.unbroken`."""
+        return self._reader.unbroken if self._reader is not None else 0
+
+    def offer(self, add: Callable[[Routes], None]) -> None:
+        """Routes of the reader's address."""
+        if self._reader is not None:
+            self._reader.offer(add)
+
+    @contextlib.contextmanager
+    def beside(self, collector: Collector) -> Iterator[None]:
+        """Meanwhile a Pump that joins takes nothing before this one waits for it, too."""
+        self._beside = collector
+        try:
+            yield
+        finally:
+            self._beside = None
+
+    async def _notify(self) -> None:
+        for collector in (self._collector, self._beside):
+            if collector is not None:
+                await collector.notify()
 
     async def _take(self, collector: Collector) -> None:
         async for batch in collector.batches():

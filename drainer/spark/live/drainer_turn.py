@@ -1,0 +1,137 @@
+"""Drainer turn: what a stream cannot do itself, the Drainer's own sink does, until none of it is left.
+
+Drives  the pipeline of a Drainer (`build_mysql.assemble`), with all that the Pumps have, in this process
+Why     while a DDL waits, rows of its tables are kept apart and all others go on: that is what a Drainer is
+        for. So is what one leaves that was killed, or that has tables waiting
+Owns    the checkpoint meanwhile, in the stream's name: no Drainer starts. Killed, the same stream goes on
+Stops   at `stopping`, or at `end_ts`: what still waits is left as a Drainer leaves it, which may take over
+Tests   tests/spark/live/test_drainer_turn.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator
+from typing import Final
+
+from drainer.app.build import open_collector
+from drainer.app.build_mysql import Assembled, assemble, patiently
+from drainer.ddl.quarantine import http_routes
+from drainer.operate.control.pause_and_reload import Control
+from drainer.sink.mysql.bounded_stream import run_to_end
+from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.spark.live.downstream import LiveSettings
+from drainer.spark.source.pump_cluster import PumpCluster
+from drainer.stream.pull.collector import Collector
+from drainer.stream.pull.merged import MergedBatch
+from tidb_binlog.clock import SystemClock, look_later
+from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.late_dataclass import dataclass, replace
+from tidb_binlog.observe import log
+from tidb_binlog.tso import Ts
+
+logger = log.get("drainer.pump_stream")
+
+LOOK_S: Final = 0.1
+STOP_S: Final = 10.0
+
+
+class Unfinished(Exception):
+    """A stream cannot begin at the checkpoint, which is at `floor_ts`; a Drainer can."""
+
+    def __init__(self, floor_ts: Ts, reason: str) -> None:
+        super().__init__(reason)
+        self.floor_ts = floor_ts
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`goes_on`: a stream is to go on from there; else all ends, and something waits."""
+
+    start_ts: Ts
+    stop_ts: Ts
+    rows: int
+    ddl: int
+    drift: int
+    goes_on: bool
+
+
+async def take_turn(
+    settings: LiveSettings,
+    cluster: PumpCluster,
+    reason: str,
+    past_ts: Ts,
+    end_ts: Ts,
+    stopping: asyncio.Event,
+) -> Turn:
+    """Up to a place from `past_ts` on where nothing waits. `end_ts`: at most up to there, 0: no end.
+
+    Raises what ends a Drainer.
+    """
+    logger.warning("works as a drainer does, one process for all rows", reason=reason)
+    drainer = replace(settings.drainer, node_id=settings.owner, relay_log_dir="")
+    async with contextlib.AsyncExitStack() as ends:
+        assembled = await assemble(drainer, cluster.upstream, cluster.registry, ends, Control(SystemClock()))
+        await _refuse_load(assembled)
+        runner, sink = assembled.runner, assembled.runner.sink
+        start_ts = runner.after_ts
+        collector = open_collector(
+            drainer,
+            cluster.upstream,
+            cluster.registry,
+            start_ts,
+            cluster.unbroken,
+            cluster.clock,
+            drainer.tls,
+        )
+        runner.on_wake = collector.asking.hurry
+        ends.enter_context(cluster.beside(collector))
+        cluster.offer(functools.partial(http_routes.add_routes, controller_now=lambda: sink.quarantine))
+        ends.callback(cluster.offer, functools.partial(http_routes.add_routes, controller_now=_none_waits))
+        stop = asyncio.Event()
+        watching = asyncio.create_task(_watch(sink, past_ts, stopping, stop))
+        ends.callback(watching.cancel)
+        waiting, _ = await run_to_end(
+            runner,
+            _upto(collector, end_ts),
+            collector.run(),
+            *sink.lanes.tasks().values(),
+            stop=stop,
+            deadline_s=STOP_S,
+        )
+        goes_on = not waiting and not (stopping.is_set() and sink.quarantine.waits)
+        if not goes_on:
+            store = assembled.store
+            await patiently(store.let_go, store.close)
+            await asyncio.to_thread(store.close)
+        drift = sum(sink.mismatches().rows.values())
+        return Turn(start_ts, sink.handed_over_ts, runner.rows, runner.ddl, drift, goes_on)
+
+
+async def _refuse_load(assembled: Assembled) -> None:
+    if any(entry.is_load for entry in assembled.waiting):
+        await assembled.runner.sink.abandon()
+        raise Conflict(
+            "Spark cannot go on from this checkpoint: rows of tables that join are loaded",
+            hint="start the Drainer again, and stop it gracefully once they are (`binlogctl ddl list`)",
+        )
+
+
+def _none_waits() -> http_routes.FakeController:
+    raise Unavailable("no DDL waits: the stream runs each as it comes", hint="ask again when it says so")
+
+
+async def _watch(sink: MysqlSink, past_ts: Ts, stopping: asyncio.Event, stop: asyncio.Event) -> None:
+    past_ts = max(past_ts, sink.start_at.past_ts)
+    while not stopping.is_set() and (sink.quarantine.waits or sink.handed_over_ts < past_ts):
+        await look_later(LOOK_S)
+    stop.set()
+
+
+async def _upto(collector: Collector, end_ts: Ts) -> AsyncIterator[MergedBatch]:
+    async for batch in collector.batches():
+        yield batch
+        if end_ts and batch.watermark >= end_ts:
+            return

@@ -1,0 +1,133 @@
+"""A stream comes to a DDL that waits: it is a Drainer until none does, and others may take over anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.config.options import DrainerConfig
+from drainer.mysql.connection import Connection, Target
+from drainer.spark.live.downstream import LiveSettings
+from drainer.spark.live.stream import PumpStream
+from drainer.spark.replay.stream_jobs import Batch
+from tests.crash.small_run import publish
+from tests.drainer.ddl.quarantine.shards import BEGIN, C, MERGES, T1, T2, statement
+from tests.drainer.support.apply_life import column
+from tests.drainer.support.made_recording import inserts
+from tests.pump.conftest import pump as pump
+from tests.pump.support.process import Start, start_two
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.errors import DownstreamError
+from tidb_binlog.table_info import LONG
+
+pytestmark = pytest.mark.integration
+
+NUMBER = replace(column(9, "c", LONG), offset=2)
+X1, X2 = (replace(one, columns=(*one.columns[:2], NUMBER)) for one in (T1, T2))
+MODIFIES = tuple(
+    statement(ActionType.MODIFY_COLUMN, f"ALTER TABLE `{one.name}` MODIFY `c` INT", one) for one in (X1, X2)
+)
+LOSSY = (
+    [MODIFIES[0], [*inserts(X1, (3, 3, 30)), *inserts(T2, (4, 4, "5"))],
+     [(T2, (2, 2, "b"), (2, 2, "7"))], MODIFIES[1], inserts(X2, (5, 5, 50))],
+    [(2, 2, 7), (3, 3, 30), (4, 4, 5), (5, 5, 50)],
+)  # fmt: skip
+FIRST_GOES = [(T1, (1, 1, "a"), None)]
+
+
+@pytest.fixture
+def settings(
+    etcd_clean: str, target: Target, connection: Connection, tmp_path: Path
+) -> Iterator[LiveSettings]:
+    connection.run(b"DROP DATABASE IF EXISTS d")
+    drainer = replace(
+        DrainerConfig(),
+        pd_urls=etcd_clean,
+        data_dir=str(tmp_path / "data"),
+        initial_commit_ts=0,
+        to_user=target.user,
+        to_password=target.password,
+        to_socket=target.socket,
+        disjoint_shards=True,
+        table_migrate_rule=(
+            {"source": {"schema": "d", "table": "t*"}, "target": {"schema": "d", "table": "all"}},
+        ),
+    )
+    (tmp_path / "data").mkdir()
+    yield LiveSettings(drainer, "spark", once=True, interval_s=0.05)
+    connection.run(b"DROP DATABASE IF EXISTS d")
+
+
+async def life(settings: LiveSettings, spark: SparkSession | None = None) -> list[Batch]:
+    batches: list[Batch] = []
+    stream = PumpStream(settings, (lambda: spark) if spark else None, on_batch=batches.append)
+    await asyncio.to_thread(stream.wait)
+    return batches
+
+
+def merged(connection: Connection) -> list[tuple[Any, ...]]:
+    return list(connection.rows(b"SELECT * FROM d.`all` ORDER BY id"))
+
+
+def waiting(connection: Connection) -> int:
+    return len(connection.rows(b"SELECT 1 FROM tidb_binlog.quarantine"))
+
+
+def owner(connection: Connection) -> str:
+    ((name,),) = connection.rows(b"SELECT owner FROM tidb_binlog.drainer_state")
+    return str(name)
+
+
+@pytest.mark.parametrize("by_tasks", [False, True])
+@pytest.mark.parametrize(
+    ("before", "steps", "expected"),
+    [
+        ([], *MERGES["drop column"]),
+        ([], *MERGES["add column, not null"]),
+        ([FIRST_GOES], *LOSSY),
+    ],
+    ids=["drop column", "add column", "lossy modify"],
+)
+async def test_shards_change_in_turn(
+    before: list[Any],
+    steps: list[Any],
+    expected: list[tuple[Any, ...]],
+    by_tasks: bool,
+    pump: Start,
+    etcd_clean: str,
+    settings: LiveSettings,
+    connection: Connection,
+    spark: SparkSession,
+) -> None:
+    await start_two(pump)
+    await publish(etcd_clean, [*BEGIN, *before, *steps])
+    if by_tasks:
+        settings = replace(settings, small_bytes=0)
+    batches = await life(settings, spark)
+    assert merged(connection) == expected
+    assert (waiting(connection), owner(connection)) == (0, "")
+    for one, following in zip(batches, batches[1:], strict=False):
+        assert following.start_ts == one.stop_ts + 1
+    assert sum(batch.ddl for batch in batches) == 5
+
+
+async def test_what_waits_is_left_for_the_next_one(
+    pump: Start, etcd_clean: str, settings: LiveSettings, connection: Connection
+) -> None:
+    await start_two(pump)
+    steps, expected = MERGES["drop column"]
+    await publish(etcd_clean, [*BEGIN, *steps[:3]])
+    for _ in range(2):
+        await life(settings)
+        assert (waiting(connection), owner(connection)) == (1, "")
+    await publish(etcd_clean, steps[3:], first=len(BEGIN) + 4)
+    await life(settings)
+    assert merged(connection) == expected
+    assert waiting(connection) == 0
