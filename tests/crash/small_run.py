@@ -167,7 +167,9 @@ def recording() -> Recording:
     return Recording(4712, jobs, entries)
 
 
-async def publish(endpoint: str, steps: Sequence[Statement | Sequence[Event]] = HISTORY, first: int = 1) -> None:
+async def publish(
+    endpoint: str, steps: Sequence[Statement | Sequence[Event]] = HISTORY, first: int = 1
+) -> None:
     """Send a history to the pumps; all of it is acknowledged when this returns. `first`: number of the first
     step, where others went before."""
     async with await pumpclient.open_publisher(endpoint) as publisher:

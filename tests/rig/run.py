@@ -223,9 +223,7 @@ class RigRun(Run):
         interval_s = options.sessions / options.rate if options.rate else 0.0
         for _ in range(options.sessions):
             work.create_task(run_session(writer, workload, interval_s, end_s, clock))
-        # A Drainer waits with a DDL of one until the other has it, too; a stream does not.
-        ddl = run_evolution(writer, evolution, DDL_PAUSE_S, end_s, clock, of_shards=not options.spark)
-        work.create_task(ddl)
+        work.create_task(run_evolution(writer, evolution, DDL_PAUSE_S, end_s, clock))
         work.create_task(run_rare_endings(writer, workload, RARE_ENDINGS, end_s, clock))
         if options.chaos:
             work.create_task(run_large(writer, workload, LARGE, LARGE_EVERY_S, end_s, clock))

@@ -281,8 +281,6 @@ async def run_evolution(
     pause_s: float,
     end_s: float,
     clock: Clock,
-    *,
-    of_shards: bool = True,
 ) -> None:
     """One DDL after the other until `end_s`, `pause_s` between them."""
     turn = 0
@@ -292,7 +290,7 @@ async def run_evolution(
         if LOSING in writer.model.tables and turn % LOSES_EVERY == 0:
             await _lose_a_key(writer, changes, pause_s)
             continue
-        if of_shards and SHARDS[0] in writer.model.tables and turn % LOSES_EVERY == 2:
+        if SHARDS[0] in writer.model.tables and turn % LOSES_EVERY == 2:
             await _change_shards(writer, changes, pause_s)
             continue
         if SWAPPED[0] in writer.model.tables and turn % LOSES_EVERY == 1:

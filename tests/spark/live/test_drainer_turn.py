@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from pyspark.sql import SparkSession
 
-from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
 from drainer.spark.replay.stream_jobs import Batch
 from tests.crash.small_run import publish
-from tests.drainer.ddl.quarantine.shards import BEGIN, C, MERGES, T1, T2, statement
+from tests.drainer.ddl.quarantine.shards import BEGIN, MERGES, T1, T2, statement
 from tests.drainer.support.apply_life import column
 from tests.drainer.support.made_recording import inserts
+from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
+from tests.rig.cluster import http_put
+from tests.waiting import until
 from tidb_binlog.ddl_job import ActionType
-from tidb_binlog.errors import DownstreamError
 from tidb_binlog.table_info import LONG
 
 pytestmark = pytest.mark.integration
@@ -77,7 +81,7 @@ def merged(connection: Connection) -> list[tuple[Any, ...]]:
 
 
 def waiting(connection: Connection) -> int:
-    return len(connection.rows(b"SELECT 1 FROM tidb_binlog.quarantine"))
+    return len(connection.rows_if_there(b"SELECT 1 FROM tidb_binlog.quarantine")[0])
 
 
 def owner(connection: Connection) -> str:
@@ -113,7 +117,7 @@ async def test_shards_change_in_turn(
     batches = await life(settings, spark)
     assert merged(connection) == expected
     assert (waiting(connection), owner(connection)) == (0, "")
-    for one, following in zip(batches, batches[1:], strict=False):
+    for one, following in itertools.pairwise(batches):
         assert following.start_ts == one.stop_ts + 1
     assert sum(batch.ddl for batch in batches) == 5
 
@@ -131,3 +135,49 @@ async def test_what_waits_is_left_for_the_next_one(
     await life(settings)
     assert merged(connection) == expected
     assert waiting(connection) == 0
+
+
+async def test_a_ddl_that_is_refused_waits_for_a_decision_and_others_go_on(
+    pump: Start,
+    etcd_clean: str,
+    settings: LiveSettings,
+    connection: Connection,
+    free_port: Callable[[], int],
+) -> None:
+    await start_two(pump)
+    publisher = await shop(etcd_clean)
+    await write(publisher, 1, 2)
+    await life(settings)
+    connection.run(b"UPDATE shop.orders SET item='the same'")
+    connection.commit()
+    address = f"127.0.0.1:{free_port()}"
+    stream = PumpStream(replace(settings, once=False, listen=address), None)
+    running = asyncio.create_task(asyncio.to_thread(stream.wait))
+    try:
+        await publisher.add_index("shop.orders", "once", ["item"], unique=True)
+        await write(publisher, 3)
+        await write(publisher, 3, table="items")
+        await until(lambda: waiting(connection) == 1 and count(connection, "items") == 1)
+        assert count(connection, "orders") == 2
+        await asyncio.to_thread(http_put, f"http://{address}/ddl/{job_of(connection)}/skip", 10.0)
+        await until(lambda: count(connection, "orders") == 3 and not waiting(connection))
+        await write(publisher, 4)
+        await until(lambda: count(connection, "orders") == 4)
+        with pytest.raises(HTTPError, match="503"):  # by itself again
+            await asyncio.to_thread(urlopen, f"http://{address}/ddl", timeout=10.0)
+    finally:
+        stream.stop()
+        await running
+    assert owner(connection) == ""
+    await publisher.close()
+    connection.run(b"DROP DATABASE shop")
+
+
+def count(connection: Connection, table: str) -> int:
+    ((rows,),) = connection.rows(f"SELECT COUNT(*) FROM shop.{table}".encode())
+    return int(rows)
+
+
+def job_of(connection: Connection) -> int:
+    ((number,),) = connection.rows(b"SELECT job_id FROM tidb_binlog.quarantine")
+    return int(number)

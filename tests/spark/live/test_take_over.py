@@ -16,10 +16,13 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection
 from pumpclient import column
 from tests import forked
+from tests.crash.small_run import publish
+from tests.drainer.ddl.quarantine.shards import BEGIN, MERGES
 from tests.integration.support.drainer_command import command, downstream, ended
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -79,9 +82,7 @@ async def test_each_goes_on_where_the_other_stopped(
         return connection.rows_if_there(b"SELECT COUNT(*) FROM shop.log")[0] == [(written,)]
 
     async def all_arrive() -> None:
-        async with asyncio.timeout(60):
-            while not await asyncio.to_thread(arrived):
-                await asyncio.sleep(0.05)
+        await until(lambda: asyncio.to_thread(arrived))
 
     log = tmp_path / "programs.log"
     for turn in range(2):
@@ -108,4 +109,92 @@ async def test_each_goes_on_where_the_other_stopped(
     programs.append(running := Program("drainer", drainer, log))
     await write(5)
     await all_arrive()
+    await publisher.close()
+
+
+def ends_well(*stream: str) -> bool:
+    return forked.run("drainer.spark", *stream).returncode == 0
+
+
+SHARDS = """
+[[syncer.table-migrate-rule]]
+source = { schema = "d", table = "t*" }
+target = { schema = "d", table = "all" }
+"""
+
+
+async def test_a_ddl_that_waits_goes_from_one_to_the_other(
+    pump: Start,
+    etcd_clean: str,
+    mariadb: MariaDbServer,
+    connection: Connection,
+    free_port: Callable[[], int],
+    tmp_path: Path,
+    programs: list[Program],
+) -> None:
+    """A stream is killed while a shard waits for the other, goes on and is stopped. The Drainer ends it."""
+    connection.run(b"DROP DATABASE IF EXISTS d")
+    await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
+    own = f'initial-commit-ts = 0\npd-urls = "{etcd_clean}"\naddr = "127.0.0.1:{free_port()}"\n'
+    toml = f"{own}[syncer]\ndisjoint-shards = true\n{downstream(mariadb)}{SHARDS}"
+    drainer = command(tmp_path, etcd_clean, free_port(), toml)
+    stream = ["stream", "--config", str(tmp_path / "drainer.toml"), "--interval", "50ms"]
+    log = tmp_path / "programs.log"
+    steps, expected = MERGES["drop column"]
+
+    def rows(column: str = "id") -> int:
+        (there,) = connection.rows_if_there(f"SELECT COUNT({column}) FROM d.`all`".encode())
+        return int(there[0][0]) if there else 0
+
+    def waits() -> int:
+        return len(connection.rows_if_there(b"SELECT 1 FROM tidb_binlog.quarantine")[0])
+
+    programs.append(running := Program("drainer.spark", stream, log))
+    await publish(etcd_clean, [*BEGIN, *steps[:2]])
+    await until(lambda: waits() == 1 and rows() == 3)  # without that of t1, which waits
+    running.kill()
+    code, line = ended(drainer)
+    assert (code, "or was killed and left a batch half done" in line) == (5, True), line
+    programs.append(running := Program("drainer.spark", stream, log))
+    await publish(etcd_clean, steps[2:3], first=len(BEGIN) + 3)
+    await until(lambda: connection.rows(b"SELECT c FROM d.`all` WHERE id=2") == [("x",)])
+    assert running.stop() == 0
+    assert waits() == 1
+    programs.append(Program("drainer", drainer, log))
+    await publish(etcd_clean, steps[3:], first=len(BEGIN) + 4)
+    await until(lambda: rows() == len(expected) and not waits())
+    assert connection.rows(b"SELECT * FROM d.`all` ORDER BY id") == expected
+    connection.run(b"DROP DATABASE d")
+
+
+async def test_lanes_of_a_killed_drainer_that_stand_above_its_checkpoint_are_no_place_to_begin(
+    pump: Start,
+    etcd_clean: str,
+    mariadb: MariaDbServer,
+    connection: Connection,
+    free_port: Callable[[], int],
+    tmp_path: Path,
+    programs: list[Program],
+) -> None:
+    """One lane stands nowhere else than itself: rows from the checkpoint on would have come twice."""
+    await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
+    publisher = await shop(etcd_clean)
+    await publisher.create_table("shop.log", [column("line", "varchar(40)")], primary_key=[])
+    own = f'initial-commit-ts = 0\npd-urls = "{etcd_clean}"\naddr = "127.0.0.1:{free_port()}"\n'
+    lanes = '[syncer]\nworker-count = 1\ncheckpoint-interval = "1h"\n'
+    drainer = command(tmp_path, etcd_clean, free_port(), own + lanes + downstream(mariadb))
+    stream = ["stream", "--config", str(tmp_path / "drainer.toml"), "--once"]
+
+    def rows() -> int:
+        (there,) = connection.rows_if_there(b"SELECT COUNT(*) FROM shop.log")
+        return int(there[0][0]) if there else 0
+
+    programs.append(running := Program("drainer", drainer, tmp_path / "programs.log"))
+    for number in range(20):
+        async with publisher.transaction() as txn:
+            txn.insert("shop.log", {"line": "the same"}, rowid=number + 1)
+    await until(lambda: rows() == 20)
+    running.kill()
+    await until(lambda: asyncio.to_thread(ends_well, *stream), seconds=90)  # once the lease is over
+    assert rows() == 20
     await publisher.close()
