@@ -193,6 +193,8 @@ BORDERS = {
         *("txn", "changes", "checkpoint", "compare", "ddl", "formats", "mysql", "places", "relay", "stream"),
         *("config", "lake", "points", "sink.ddl_text", "sink.file", "sink.runner"),
         *("app.build_lake", "app.build_mysql", "app.load_schema"),
+        # A stream is a Drainer while a DDL waits.
+        *("app.build", "operate.control.pause_and_reload", "sink.mysql"),
     ),
     ("binlogctl", "drainer"): (
         *("txn", "changes", "checkpoint", "compare", "config", "formats", "mysql", "places", "points"),
