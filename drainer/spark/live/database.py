@@ -10,7 +10,6 @@ Tests   tests/spark/live/test_stream.py, tests/spark/live/test_take_over.py
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import replace
 
 from drainer.app.build_mysql import open_checkpoint, patiently
@@ -21,13 +20,13 @@ from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.downstream import target_of
 from drainer.ddl import rules as ddl_rules
+from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
 from drainer.ddl.quarantine.shards import Shards
 from drainer.ddl.quarantine.waiting_tables import Quarantine
 from drainer.ddl.rules import APPLY, STOP
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.mysql.connection import connect
 from drainer.mysql.errors import SessionError, safe_text
 from drainer.mysql.mark_table import open_marks
 from drainer.mysql.rows.change import Position
@@ -107,6 +106,8 @@ class Database(LiveDownstream):
         self._policy = Policy(ddl_rules.parse(settings.drainer.ddl_rules))
         self._schema_version = start.checkpoint.schema_version if start.checkpoint else 0
         self._jobs = LiveJobs.of(cluster.upstream.cluster_id, settings.drainer.checkpoint_schema)
+        self._ddl: DdlSteps | None = None  # from the first batch on
+        self._may_be_begun = True  # the next batch, by an earlier life or a try of this one
         self.floor_ts = start.floor_ts
         self.tracker = schema.tracker
 
@@ -122,7 +123,8 @@ class Database(LiveDownstream):
     def work(self, batch: LiveBatch) -> tuple[int, int]:
         plan = self._plan(batch)
         name = self._jobs.job_at(batch.first_ts - 1)
-        begun = stored(self._target, name)
+        begun = stored(self._target, name) if self._may_be_begun else None
+        self._may_be_begun = True
         if begun is not None and len(begun.buckets) == len(plan.tasks):
             tasks = zip(plan.tasks, begun.buckets, strict=True)
             plan = replace(
@@ -130,18 +132,9 @@ class Database(LiveDownstream):
                 tasks=tuple(replace(task, buckets=buckets) for task, buckets in tasks),
                 frozen=replace(plan.frozen, buckets=begun.buckets, safe=begun.safe),
             )
-        drainer, lanes = self._settings.drainer, self._store.lane_table()
-        keep = KeepDropped(lanes.schema, lanes.cluster_id, drainer.keep_dropped_s)
-        runner = DdlRunner(
-            self._target,
-            self.tracker,
-            batch.route,
-            self._store.guard_ddl,
-            keep if drainer.keep_dropped_s else None,
-            drainer.ddl_conversions,
-        )
-        ddl = DdlSteps(runner, self._policy.rule)
-        run = ReplayRun(self._spark, self._target, plan, name, show_progress=False, ddl=ddl)
+        if self._ddl is None:
+            self._ddl = DdlSteps(self._runner(batch.route), self._policy.rule)
+        run = ReplayRun(self._spark, self._target, plan, name, show_progress=False, ddl=self._ddl)
         try:
             try:
                 run.work()
@@ -154,6 +147,18 @@ class Database(LiveDownstream):
             return rows, drift
         finally:
             run.close()
+
+    def _runner(self, route: Route) -> DdlRunner:
+        drainer, lanes = self._settings.drainer, self._store.lane_table()
+        keep = KeepDropped(lanes.schema, lanes.cluster_id, drainer.keep_dropped_s)
+        return DdlRunner(
+            self._target,
+            self.tracker,
+            route,
+            self._store.guard_ddl,
+            keep if drainer.keep_dropped_s else None,
+            drainer.ddl_conversions,
+        )
 
     def _plan(self, batch: LiveBatch) -> ReplayPlan:
         settings, first_ts = self._settings, batch.first_ts
@@ -189,12 +194,13 @@ class Database(LiveDownstream):
     async def reach(self, commit_ts: Ts) -> None:
         await self._settle(commit_ts, consistent=False)
         await asyncio.to_thread(self._forget, commit_ts)
+        self._may_be_begun = False
 
     def _forget(self, commit_ts: Ts) -> None:
         try:
-            with contextlib.closing(connect(self._target)) as connection:
-                self._jobs.forget_before(connection, commit_ts)
+            self._jobs.forget_before(self._store.session.open(), commit_ts)
         except (SessionError, Unavailable) as error:  # it is done with the next batch
+            self._store.close()
             logger.warning("progress of former batches stays for now", reason=safe_text(error))
 
     async def _settle(self, commit_ts: Ts, *, consistent: bool) -> None:
@@ -214,4 +220,6 @@ class Database(LiveDownstream):
         await self._settle(commit_ts, consistent=True)
 
     def close(self) -> None:
+        if self._ddl is not None:
+            self._ddl.runner.close()
         self._store.close()

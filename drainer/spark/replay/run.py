@@ -48,7 +48,7 @@ _PARTITIONS_PER_CORE: Final = 2
 @dataclass(frozen=True)
 class DdlSteps:
     """What runs schema changes. `ruling`: what is to become of one; `passes` is told of each, also of those
-    that an earlier life has run."""
+    that an earlier life has run. Whoever makes it closes the runner, whose session knows the server."""
 
     runner: DdlRunner
     ruling: Callable[[Ddl], Ruling]
@@ -81,14 +81,18 @@ class ReplayRun:
         self._skipped = plan.skip_ddl
         self._connection = connect(target)
         self._connection.run(b"SET SESSION wait_timeout=%d" % _LOCK_HOLDS_S)
-        self._ddl = ddl or DdlSteps.of_archive(target)
+        self._ends = contextlib.ExitStack()
+        self._ends.callback(self._connection.close)
+        if ddl is None:
+            ddl = DdlSteps.of_archive(target)
+            self._ends.callback(ddl.runner.close)
+        self._ddl = ddl
         self._catalog = DownstreamTables(plan.definitions, self._connection, plan.selection)
         self.job = Job(self._connection, name)
         self._show_progress = show_progress
 
     def close(self) -> None:
-        self._ddl.runner.close()
-        self._connection.close()
+        self._ends.close()
 
     def work(self) -> JobState:
         """Do what is left; the state that was found. Raises `Corruption` if files of it are gone."""

@@ -14,6 +14,7 @@ from drainer.checkpoint import savepoint
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
+from drainer.ddl.run import downstream_schema
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
@@ -80,6 +81,23 @@ async def test_rows_and_ddl_arrive_once_over_several_lives(
         (20, "new"),
         (21, "new"),
     ]
+    await publisher.close()
+
+
+async def test_the_server_is_looked_at_once_however_many_ddl_there_are(
+    publisher: Publisher, settings: LiveSettings, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its collations alone are more than a thousand rows, which each DDL had read."""
+    looks = []
+
+    def server_of(connection: Connection) -> downstream_schema.Server:
+        looks.append(connection)
+        return server(connection)
+
+    server = downstream_schema.server_of
+    monkeypatch.setattr(downstream_schema, "server_of", server_of)
+    assert sum(batch.ddl for batch in await life(settings)) == 3
+    assert len(looks) == 1
     await publisher.close()
 
 

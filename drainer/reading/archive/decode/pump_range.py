@@ -12,6 +12,7 @@ Tests   tests/spark/live/test_stream.py
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -102,7 +103,7 @@ class PumpSlice(Slice):
 def records(part: PumpSlice, selection: Selection, definitions: Definitions) -> Iterator[Record]:
     """Rows of the range, then its DDL. Raises `Corruption`, `Unavailable`."""
     images = Images()
-    for item in transactions(_binlogs(part), part.state.translator()):
+    for item in _transactions(part):
         yield from rows_of(item, part, selection, definitions, images)
     for ddl in part.ddl:
         if selection.wants_ddl(ddl.tables):
@@ -117,10 +118,17 @@ def has_rows(parts: Sequence[PumpSlice]) -> bool:
     """Whether they have a transaction of ours: read up to it, as sizes are no more than estimates. Raises
     `Corruption`, `Unavailable`."""
     for part in parts:
-        with closing(_binlogs(part)) as entries:
-            if next(transactions(entries, part.state.translator()), None) is not None:
+        with closing(_transactions(part)) as items:
+            if next(items, None) is not None:
                 return True
     return False
+
+
+def _transactions(part: PumpSlice) -> Generator[Transaction, None, None]:
+    """The schema is unpacked where there is something to translate: between two DDL there mostly is not."""
+    with closing(_binlogs(part)) as entries:
+        for entry in entries:
+            yield from transactions(itertools.chain((entry,), entries), part.state.translator())
 
 
 def stretches(part: PumpSlice, bytes_max: int) -> Iterator[list[Merged]]:
