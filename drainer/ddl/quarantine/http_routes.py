@@ -26,7 +26,7 @@ from tidb_binlog.errors import Conflict, Rejected, Unavailable
 Handler = Callable[[dict[str, str]], Awaitable[Response]]
 
 
-class FakeController(Protocol):
+class WaitingDdl(Protocol):
     """What the routes ask (`controller`)."""
 
     def documents(self) -> list[dict[str, Any]]: ...
@@ -36,7 +36,7 @@ class FakeController(Protocol):
     async def decide(self, job_id: int, action: str, text: str, asked_from: str) -> dict[str, Any]: ...
 
 
-def add_routes(routes: Routes, controller_now: Callable[[], FakeController]) -> None:
+def add_routes(routes: Routes, controller_now: Callable[[], WaitingDdl]) -> None:
     """`controller_now` raises `Unavailable` while there is none."""
 
     async def everything(_params: dict[str, str]) -> Response:
