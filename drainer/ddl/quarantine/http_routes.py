@@ -26,7 +26,7 @@ from tidb_binlog.errors import Conflict, Rejected, Unavailable
 Handler = Callable[[dict[str, str]], Awaitable[Response]]
 
 
-class WaitingDdl(Protocol):
+class DdlDecider(Protocol):
     """What the routes ask (`controller`)."""
 
     def documents(self) -> list[dict[str, Any]]: ...
@@ -36,7 +36,7 @@ class WaitingDdl(Protocol):
     async def decide(self, job_id: int, action: str, text: str, asked_from: str) -> dict[str, Any]: ...
 
 
-def add_routes(routes: Routes, controller_now: Callable[[], WaitingDdl]) -> None:
+def add_routes(routes: Routes, controller_now: Callable[[], DdlDecider]) -> None:
     """`controller_now` raises `Unavailable` while there is none."""
 
     async def everything(_params: dict[str, str]) -> Response:

@@ -119,7 +119,7 @@ async def _refuse_load(assembled: Assembled) -> None:
         )
 
 
-def _none_waits() -> http_routes.WaitingDdl:
+def _none_waits() -> http_routes.DdlDecider:
     raise Unavailable("no DDL waits: the stream runs each as it comes", hint="ask again when it says so")
 
 
