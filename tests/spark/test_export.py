@@ -23,8 +23,6 @@ from tests.object_store import ObjectStore
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import ConfigError
 
-SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
-
 
 async def drained(scenario: str, directory: Path) -> list[bytes]:
     """The records that a drainer archives."""
@@ -32,7 +30,7 @@ async def drained(scenario: str, directory: Path) -> list[bytes]:
     return payloads(directory)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", recorded.VARIED)
 async def test_records_are_those_of_a_drainer(scenario: str, tmp_path: Path) -> None:
     pumps = corpus.pumps(scenario, tmp_path / "pumps")
     archive = str(tmp_path / "archive")

@@ -21,7 +21,6 @@ from tests.spark.support.audit_world import coverage, walk_records
 from tidb_binlog.errors import ConfigError
 
 NOBODY: Any = None
-SCENARIOS = [name for name in recorded.SCENARIOS if name not in ("orphans", "multi-pump")]  # many plain rows
 NOW_S = 1_800_000_000.0
 # What Go wrote under another table's name breaks chains: these are real findings, of its archive.
 WRONG_NAMES = {"ddl-swap": 2, "ddl-rename-db": 1}
@@ -36,13 +35,13 @@ def wrong(location: Place, known: Definitions | None = None) -> int:
     return len(walked.wrong())
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", recorded.VARIED)
 def test_our_relay_log_is_clean(tmp_path: Path, scenario: str) -> None:
     assert wrong(corpus.our_relay(items(scenario), tmp_path, 32 << 10)) == 0
 
 
 @pytest.mark.parametrize("kind", ["relay", "events"])
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", recorded.VARIED)
 def test_of_what_a_go_drainer_wrote_only_its_wrong_names_are_found(
     tmp_path: Path, scenario: str, kind: str
 ) -> None:

@@ -25,7 +25,6 @@ from tests.drainer.support.relay_world import items
 from tests.spark.support.number_keys import history, table
 from tidb_binlog.rowcodec.encoder import RowEncoder
 
-SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
 BUCKETS = 16
 
 
@@ -50,7 +49,7 @@ def rows(found: list[Any]) -> list[dict[str, Any]]:
     )
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", recorded.VARIED)
 def test_of_recorded_tables(scenario: str, tmp_path: Path) -> None:
     location = corpus.our_archive(items(scenario), tmp_path)
     seen = survey(location)

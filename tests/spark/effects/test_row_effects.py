@@ -46,7 +46,6 @@ from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONGLONG, TableInfo
 from tidb_binlog.wire import binlog_pb2
 
-SCENARIOS = sorted(path.name for path in recorded.ROOT.iterdir() if path.is_dir())
 BUCKETS = 16
 KINDS = {Kind.INSERT: INSERT, Kind.UPDATE: UPDATE, Kind.DELETE: DELETE}
 
@@ -70,7 +69,7 @@ def net(some: list[Any]) -> list[dict[str, Any]]:
     return [row for batch in merged(rows) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", recorded.VARIED)
 def test_of_recorded_streams(scenario: str) -> None:
     known = Definitions()
     for is_rows, some in itertools.groupby(items(scenario), lambda item: isinstance(item, Transaction)):
@@ -228,7 +227,7 @@ def as_decoded(payloads: Iterable[bytes]) -> Iterator[tuple[int, int, int, int, 
                 yield number, mutation.table_id, kind, next(ordinals), row
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", recorded.VARIED)
 def test_of_binlogs_of_recorded_streams(scenario: str) -> None:
     """What is found without translating, between two DDL, is what translated rows give."""
     translator, known = Translator(SchemaTracker.from_history([], finished_ts=0), Rules()), Definitions()

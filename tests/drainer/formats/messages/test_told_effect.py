@@ -142,7 +142,7 @@ def whole(value: int | str) -> int:
 
 
 @pytest.mark.parametrize(("name", "read"), [("canal-json", read_canal), ("debezium-json", read_debezium)])
-@pytest.mark.parametrize("scenario", recorded.SCENARIOS)
+@pytest.mark.parametrize("scenario", recorded.VARIED)
 def test_tables_that_are_rebuilt_from_a_recorded_stream_alone(
     scenario: str, name: str, read: Callable[[Any], tuple[str, Any, Any]]
 ) -> None:

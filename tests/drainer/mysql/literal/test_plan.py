@@ -11,9 +11,10 @@ from drainer.mysql.literal.identity import lane_form_of
 from drainer.mysql.literal.plan import SqlPlan, compile_sql
 from drainer.mysql.literal.quoting import quote_name
 from tests.cases import case
-from tests.common.rowcodec.recorded import DELETE, INSERT, SCENARIOS, events, history
+from tests.common.rowcodec.recorded import DELETE, INSERT, events, history
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
 from tests.drainer.mysql.literal.recorded_weights import GENERAL, UNICODE, collation
+from tests.drainer.support import recorded
 from tidb_binlog.rowcodec import RowError
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import FieldType, TableInfo
@@ -212,7 +213,7 @@ def test_blanks_at_the_end_of_a_text_tell_no_lanes_apart() -> None:
         assert form(b"a") != form(b"A")
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", recorded.VARIED)
 def test_recorded_rows_keep_one_identity(scenario: str) -> None:
     """Whatever is deleted or updated was inserted under the same identity bytes before."""
     past = history(scenario)

@@ -21,7 +21,7 @@ from tests.spark.support.audit_world import (
 from tidb_binlog import tso
 
 
-@pytest.mark.parametrize("scenario", recorded.SCENARIOS)
+@pytest.mark.parametrize("scenario", recorded.VARIED)
 def test_a_clean_archive_has_no_finding(tmp_path: Path, scenario: str) -> None:
     found = coverage(write_archive(tmp_path, scenario))
     assert (found.listed, found.notes) == ([], [])
