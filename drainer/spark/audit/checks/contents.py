@@ -1,6 +1,5 @@
 """Contents check: what the archive says a table holds at a point in time, beside what a database holds.
 
-In      comparisons of tables, steps of their rows, rows of the side beside them
 Out     findings with keys; per table and chunk of keys: rows and checksums on both sides
 Holds   a checksum is the sum of 64-bit hashes of (key, row) in canonical form, modulo 2^64: it does not
         depend on any order. Rows that are not known whole are left out of it, on both sides, and counted
@@ -11,17 +10,16 @@ Tests   tests/spark/audit/test_auditing.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from hashlib import blake2b
+from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
-
-import numpy as np
+from zlib import crc32
 
 from drainer.changes import canonical
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.spark.audit.checks.comparison import Compared, Comparison, RowReader
 from drainer.spark.audit.checks.findings import CONTENTS, Finding, Findings, Note
-from drainer.spark.audit.rows import xxhash64
 from drainer.spark.audit.rows.row_steps import RowStep
 from drainer.spark.engine import Rows
 from tidb_binlog.late_dataclass import dataclass, field
@@ -35,8 +33,6 @@ MISSING: Final = "missing"
 SURPLUS: Final = "surplus"
 _SHOWN: Final = 4
 _MODULUS: Final = 1 << 64
-
-_BATCH: Final = 8192
 
 
 class SideRow(NamedTuple):
@@ -242,10 +238,10 @@ class Judge:
         sums: dict[Group, list[int]] = {}
 
         def differing() -> Iterator[Judged]:
-            beside = judged()
-            while some := list(islice(beside, _BATCH)):
-                _add(sums, some, self.chunks)
-                yield from (row for row in some if row.state not in (EQUAL, UNSEEN))
+            for row in judged():
+                _add(sums, row, self.chunks)
+                if row.state not in (EQUAL, UNSEEN):
+                    yield row
 
         findings = Findings.of(_findings(differing(), self.comparisons))
         yield ContentsPart(findings, sums, passed_over)
@@ -273,31 +269,21 @@ class Judge:
         return Judged(number, key, state, expected_rows, actual_rows, row, actual, unknown)
 
 
-def _add(sums: dict[Group, list[int]], judged: Sequence[Judged], chunks: int) -> None:
-    """Equal rows, nearly all of them, are hashed once; those that are not known whole not at all."""
-    of_chunk = (xxhash64.of_keys([row.key for row in judged]).view(np.int64) % chunks).tolist()
-    counted = [row for row in judged if row.state not in (PARTLY, UNSEEN)]
-    expected_hashes = _hashes([(row.key, row.expected) for row in counted if row.expected_rows > 0])
-    actual_hashes = _hashes(
-        [(row.key, row.actual) for row in counted if row.actual_rows > 0 and row.state != EQUAL]
-    )
-    for row, chunk in zip(judged, of_chunk, strict=True):
-        hashes = [0, 0]
-        if row.state not in (PARTLY, UNSEEN):
-            hashes[0] = next(expected_hashes) if row.expected_rows > 0 else 0
-            if row.actual_rows > 0:
-                hashes[1] = hashes[0] if row.state == EQUAL else next(actual_hashes)
-        parts = sums.setdefault((row.number, chunk, row.state), [0, 0, 0, 0, 0])
-        times = row.expected_rows, row.actual_rows
-        of_row = 1, *times, times[0] * hashes[0], times[1] * hashes[1]
-        for place, value in enumerate(of_row):
-            parts[place] += value
+def _add(sums: dict[Group, list[int]], row: Judged, chunks: int) -> None:
+    """An equal row, as nearly all are, is hashed once; one that is not known whole not at all."""
+    hashes = [0, 0]
+    if row.state not in (PARTLY, UNSEEN):
+        hashes[0] = _hash(row.key, row.expected) if row.expected_rows > 0 else 0
+        if row.actual_rows > 0:
+            hashes[1] = hashes[0] if row.state == EQUAL else _hash(row.key, row.actual)
+    parts = sums.setdefault((row.number, crc32(row.key) % chunks, row.state), [0, 0, 0, 0, 0])
+    times = row.expected_rows, row.actual_rows
+    for place, value in enumerate((1, *times, times[0] * hashes[0], times[1] * hashes[1])):
+        parts[place] += value
 
 
-def _hashes(rows: Sequence[tuple[bytes, bytes | None]]) -> Iterator[int]:
-    """As Spark has them, with a sign."""
-    hashes = xxhash64.of_rows([key for key, _ in rows], [row or b"" for _, row in rows])
-    return iter(hashes.tolist())
+def _hash(key: bytes, row: bytes | None) -> int:
+    return int.from_bytes(blake2b(b"%d:%b%b" % (len(key), key, row or b""), digest_size=8).digest(), "big")
 
 
 # -- the outcome -------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Live rows: what a database holds, in canonical form, read in chunks.
 
 Drives  sessions of `drainer.sink.mysql`: time zone UTC, modes and isolation as the drainer's; reads only
-In      tables with the columns and forms to compare, cut into chunks (`cut`)
 Out     (key, row) of every row of a chunk, packed (`canonical.pack`)
 Holds   a chunk is one statement, so it is one state of the table. All of them are one state only while
         nothing writes: the audit says so. A TiDB is read as it was at the timestamp of the audit

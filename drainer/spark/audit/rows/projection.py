@@ -1,6 +1,5 @@
 """Projection: a row image as it reads under a later definition of its table.
 
-In     the definition that the image was written under, the one that it is to be read under
 Out    canonical values of the later definition's columns, and the places that cannot be known
 Holds  columns are the same where their ids are; under definitions that are not the upstream's, which have no
        ids, where their names are. A column that is newer than the image holds its origin

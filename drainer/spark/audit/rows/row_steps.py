@@ -1,6 +1,5 @@
 """Row steps: what the changes of a transaction do to single rows.
 
-In     `Changes`, numbers of table versions, lineages of names
 Out    steps: key of the row, image before and after, each None for no row
 Holds  an UPDATE that keeps its key is one step, one that moves it is two: it ends one row and begins another.
        (commit_ts, order) puts all steps of a cluster in order and is the same however often a record is read.
