@@ -1,6 +1,5 @@
 """Synchronous face: the same client for programs without an event loop.
 
-Drives  PumpClient, on an event loop in a thread of its own
 Owns    that thread
 Stops   `close` lets background ends arrive for a while, then ends the client, the loop and the thread;
         an interrupted call (Ctrl-C) is cancelled

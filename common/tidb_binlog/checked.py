@@ -1,6 +1,5 @@
 """Checked: a checksum inside of a file that is believed later, so that a flipped bit is not another value.
 
-In     JSON documents, texts
 Out    the same with their CRC-32C, in a form that older releases and Go programs read past
 Holds  what has none is of an older release, of a Go program, or written by hand, and is taken as it is
 Tests  tests/common/test_checked.py

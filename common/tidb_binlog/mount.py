@@ -1,6 +1,5 @@
 """Mount: which file system a directory lies on, and whether what is kept there is safe on it.
 
-In     a path, the text of /proc/self/mountinfo
 Out    `Mount`; for a directory of data a `ConfigError`, or remarks
 Holds  nothing is refused that is not known to be unsafe: a kind that is not listed counts as local
 Why    locks, syncs and renames of a network file system keep what they promise only if it is mounted so; and

@@ -1,6 +1,5 @@
 """Protobuf fields: a message, or one that is too large to be decoded at once, is walked field by field.
 
-In     a function that reads a stretch of it, where it begins and ends
 Out    (tag, number or length, offset after them) of each field; contents are stepped over
 Why    a message is walked from window to window: what is in memory does not depend on its size
 Never  decodes what a field means

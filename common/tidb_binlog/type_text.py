@@ -1,6 +1,5 @@
 """Type text: the type of a column as SQL writes it.
 
-In     a column's type
 Out    "bigint unsigned", "varchar(20)", "enum('a','b')": lower case, without character set, with the widths
        that mean something, as MySQL 8 and MariaDB print it
 Tests  tests/drainer/ddl/derive/test_derive.py, tests/drainer/changes/test_row_reader.py

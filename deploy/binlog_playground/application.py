@@ -1,6 +1,5 @@
 """Application: what the demo's program publishes: random transactions and DDL, and what its rows come to.
 
-Drives  `pumpclient`, as any program does: tables by name, rows as mappings
 Owns    one task for each session and one for DDL; the model of all rows
 Holds   a session changes rows of its own alone, and no DDL runs beside a transaction: what must be downstream
         in the end does not depend on the order of the commits

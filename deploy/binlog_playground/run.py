@@ -1,6 +1,5 @@
 """Run: the demo from start to end.
 
-Drives  cluster, replay, application, lag probe, live view, comparison
 Owns    the order of these things and what is measured
 Stops   all tasks when the work is done or one of them fails; ending processes is the caller's business
 Never   compares before the Drainer has passed the last commit

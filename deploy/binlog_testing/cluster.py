@@ -3,7 +3,6 @@
     with BinlogCluster() as cluster:
         main(cluster.endpoint)
 
-Drives  `memory_pull`, `memory_reader`, `memory_snapshot`, and the doubles of `pumpclient.testing`
 Holds   `endpoint` stands for this cluster in `pumpclient.open_publisher` and `drainer.subscribe`, with
         asyncio and without, on any thread; time is the host's
 Stops   at the end of the `with`; streams and publishers are their programs' to close

@@ -1,6 +1,5 @@
 """Memory reader: a reader with a name, whose position is kept for as long as the cluster lives.
 
-Drives  `reader_position` (core)
 Holds   one program a name at a time; a position never falls
 Waits   `reach`, on any thread, until a reader has done everything up to a timestamp
 

@@ -1,6 +1,5 @@
 """Memory snapshot: the rows of a cluster in memory at one timestamp, for a stream that begins with them.
 
-In      the rows of each table, put together from all that was committed
 Holds   as `drainer.points.rows` gives them: tables in the order of their names, some rows at a time with the
         position after them; the same timestamp can be read again, by another program too
 

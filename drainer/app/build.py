@@ -1,6 +1,5 @@
 """Build: from the configuration to a stream that is pulled, merged and written to its kind of downstream.
 
-Drives  the module that `drainer.config.sink_options.SINKS` names for `db-type`
 Order   the sink finds out where it is, and is built; then the stream is pulled from there
 """
 

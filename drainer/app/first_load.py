@@ -1,6 +1,5 @@
 """First load: what the upstream has is copied before a Drainer's first start (`--load`).
 
-Drives  `drainer.points.load`
 Holds   it happens once: a downstream that has a checkpoint of the cluster is not touched. A load that was
         begun, by this or by `binlogctl load`, is brought to its end
 Says    how far it is, as what the start waits for: to the log, `/status`, `/readyz`, the service manager

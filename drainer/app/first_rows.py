@@ -1,6 +1,5 @@
 """First rows: what the upstream's tables have, before the stream of a sink that keeps a savepoint (`--load`).
 
-Drives  `drainer.points.rows`
 Owns    the file `snapshot` of the data directory: up to where rows are stored, from before the first one on
 Order   the position and where the next chunk ends; rows of that chunk; at the end the savepoint, then the
         file is gone. What comes again after a crash is that chunk, with the same rows

@@ -1,6 +1,5 @@
 """Load schema: where the tracker comes from at a start, and how what it learns is kept.
 
-Drives  the schema tracker (core), the checkpoint store's snapshot, the upstream's schema and history
 Order   the stored snapshot, then what the history has since. Without one the schema as the upstream had it
         where the stream begins, and what the history has since. Where the upstream does not know it (it keeps
         nothing but the history, or that time is collected) the whole history, page by page. The first

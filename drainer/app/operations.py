@@ -1,6 +1,5 @@
 """Operating: what people see of a drainer and may change while it runs, put together.
 
-Drives  standby, control, status, progress line
 Owns    the HTTP routes, the health answers, the node's lifecycle state
 Order   `take_name` before the checkpoint is opened, `show` once there is a pipeline
 Holds   /status answers while a standby waits, and of an active drainer as soon as rows can be applied

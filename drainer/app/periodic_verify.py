@@ -1,6 +1,5 @@
 """Periodic verify: the Drainer lets a process compare its downstream with the upstream, every so often.
 
-Drives  the child (`drainer.app.verify_child`), the hold of the stream for it
 Owns    the child, and the record of what was found, in a file of the data directory
 Why     a process of its own: what it computes takes no time of the interpreter that applies rows
 Stops   a cancelled run ends the child; one whose drainer was killed ends by itself. The next one goes on with

@@ -1,6 +1,5 @@
 """Pipeline: what flows from the pumps to the downstream, and what happens when that goes back in time.
 
-Drives  collector and runner as tasks of the daemon
 Owns    what one build of them leaves to be undone
 Holds   where any module finds that the downstream does not have what it had confirmed (`fencing.WentBack`),
         all of them end without storing anything; then everything is built anew from what is stored there now,

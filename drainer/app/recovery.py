@@ -1,6 +1,5 @@
 """Recovery: the downstream is brought to a consistent state without the upstream.
 
-In     the stored checkpoint, the relay log
 Out    the downstream as the upstream was at the last whole record, `consistent` true, a summary
 Order  every record is checked; what is stored is read, twice with a pause: nothing may move, and no
        drainer may hold a session there; only then the checkpoint is taken over, and the records after it go

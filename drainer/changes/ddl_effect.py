@@ -1,6 +1,5 @@
 """DDL effect: what one DDL does to databases, tables and columns. Decided here; everybody else asks.
 
-In     a job's action, and those that a multi-schema change consists of; names and definitions as tracked
 Out    `DdlEffect`: its kind, what it is about, the names and definitions before and after it
 Holds  every action has one kind (`KINDS`; all others, those of the future too, alter a table or a database)
 Why    the tracker, filters, derivation, the runner, the recycle bin, archives and Spark's programs must

@@ -1,6 +1,5 @@
 """Row reader: encoded rows to `Row`s, by one function for each table version and kind of change.
 
-In     transactions of encoded rows, DDL (`drainer.txn`)
 Out    the same as programs see them (`model`): a function goes from the bytes to the dicts of the images
 Holds  the functions of every table version met, found by its identity. A DDL's effect on rows is told by what
        the Drainer itself goes by (`drainer.changes.ddl_effect`): tables are told apart by id, so that a

@@ -1,6 +1,5 @@
 """SQL literal: a value of a row as a statement writes it.
 
-In     a value of the value table (`values`), or what a program has of these classes
 Out    text for MySQL, MariaDB and TiDB, in a session with `time_zone = '+00:00'` and backslash escapes
 Why    a program that writes statements of its own needs no driver to know what a value looks like
 """

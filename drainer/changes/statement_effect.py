@@ -1,6 +1,5 @@
 """Statement effect: what a DDL does, where nothing but its text is known (archives).
 
-In     a statement; its current database; the job's action, if that is known
 Out    `DdlEffect`, as of a job, with the names as the statement spells them; None: not understood
 Holds  of a RENAME the pairs in statement order; of an ALTER TABLE every part that moves the table, changes
        the type of a column, or takes rows of partitions away or brings them

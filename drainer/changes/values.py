@@ -14,7 +14,6 @@
     JSON                         JsonText: str with `load()`
     NULL                         None
 
-In     a column's definition
 Out    how a generated reader makes such values of its datums, or whatever a format shows of them
 Why    lossless: the same values given to `tidb_binlog.rowcodec.put` are the same bytes again
 Never  hands a text for a date that there is: who gets a str knows that it is no date

@@ -1,6 +1,5 @@
 """Fencing: which drainer may write downstream for a cluster, decided by epochs.
 
-In     the epoch of this start of a drainer, what a server has stored; who worked on the checkpoint last
 Out    nothing where this drainer may write, else `Conflict` (another drainer owns the cluster) or `WentBack`
        (the server does not have what it had confirmed)
 

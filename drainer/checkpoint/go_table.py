@@ -1,6 +1,5 @@
 """Go table: the `checkpoint` table that Go drainers and other programs read, one row a cluster.
 
-Drives  one connection of the caller, inside the caller's transaction
 Holds   a row is replaced only where it is what we stored last: another program's value is never overwritten
         unread. A row that was deleted is written again
 Why     a Go drainer has no fencing. It writes over the row whenever it likes, so we compare before we write:

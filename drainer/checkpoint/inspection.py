@@ -1,6 +1,5 @@
 """Inspection: what is stored for a cluster, and who works on it, read without writing or locking anything.
 
-In     the downstream, and the server of the checkpoint row where that is another one
 Out    `Inspection`: what a start would find now, and the sessions of a drainer that lives
 Holds  no drainer is fenced off by it. What is read may be older than what a start finds: a living drainer
        continues

@@ -1,6 +1,5 @@
 """Keeper: when the checkpoint is stored, what is in it, and what is checked downstream meanwhile.
 
-Drives  the checkpoint store, on the one thread that is allowed to use it
 Owns    that thread; the version of the schema and the end of safe mode that go into the row
 Holds   what is stored never falls and never passes uncommitted work. A downstream that is away is waited
         for, without a limit of tries; a call that waits here raises the failure of a lane

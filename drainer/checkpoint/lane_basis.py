@@ -1,6 +1,5 @@
 """Lane basis: what lane positions belong to, so that no row is dispatched by anything else than they were.
 
-In     what is stored (`StoredBasis`), targets as definitions on both sides give them now
 Out    how a downstream table's rows are spread, what has to be stored before a row goes out, and whether all
        lanes have to stand at one stored position first
 Holds  the downstream table is the unit: all upstream tables that go there are spread alike, as widely as the

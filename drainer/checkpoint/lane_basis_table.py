@@ -5,7 +5,6 @@
 The row of fold 0 is for all tables: its `definition` has the version of the hash and the rules
 (`lane_basis`, `rule_history`). Every other row is a downstream table (`name` is for people) with its spread.
 
-Drives  the connection of the checkpoint store, inside its transactions
 Holds   the row of fold 0 carries the epoch of the drainer that wrote it, raised with the lanes' epoch in one
         transaction. Another epoch there than the lanes have says that a release which knows nothing of this
         table has moved the lanes since: what is stored is worth nothing then

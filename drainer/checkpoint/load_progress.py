@@ -4,7 +4,6 @@
     load_tables  cluster_id, number, source, target, definition, made, state
     load_chunks  cluster_id, number, chunk, run, ts, state, row_count, bounds
 
-Drives  one connection of the caller, inside the caller's transaction
 Holds   a chunk's row changes in the transaction of its rows. A start writes a new `run` into every row, and
         every transaction names its own: of two loads only the newer one commits, whatever the older believes
 Why     only the downstream can say which rows it has. While a load is not `DONE`, it has parts of tables: a

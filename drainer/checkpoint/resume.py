@@ -1,6 +1,5 @@
 """Resume: where a starting drainer begins, decided from everything that is stored.
 
-In     `StoredState`: the Go-format row, our state beside the lanes, the lanes' rows, other clusters' rows
 Out    `Start`, or the reason for which it must not start
 Holds  nothing is applied again that the lanes have recorded; nothing is left out in any case
 

@@ -1,6 +1,5 @@
 """Safe mode: which transactions may be downstream already; their rows are written in repeatable forms.
 
-In     who wrote the checkpoint last and what it says of safe mode, the configuration
 Out    for a commit_ts: whether its rows may be downstream already
 
     the checkpoint was written last by   and                             may be downstream up to

@@ -5,7 +5,6 @@
 One row an object of the tracker (a table, a database, ...): its JSON, packed. The row '' says what the whole
 is: {"format", "commit_ts", "version", "job_id", "objects"}.
 
-Drives  one connection of the checkpoint store, inside its transactions
 Holds   the snapshot is never ahead of the checkpoint it is stored with: rows after it are read with a schema
         that was theirs. A DDL writes what it changed, not everything
 Why     jobs are kept for ever upstream. A start would read and apply all of them

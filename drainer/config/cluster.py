@@ -1,6 +1,5 @@
 """Cluster: what `pd-urls` of a configuration leads to: the upstream, and the registry of its nodes.
 
-In     options of the upstream, and of TLS
 Owns   both connections, for as long as the block runs
 Stops  the end of the `async with`
 Tests  tests/deploy/binlogctl/commands/test_load.py, tests/spark/live/test_stream.py

@@ -1,6 +1,5 @@
 """Remarks: keys that are read, and are not what their writer may take them for.
 
-In     a `DrainerConfig`
 Out    lines for the log at the start, `binlogctl config check` and the doctor
 Why    a Go drainer's file is taken as it is: what is in it either works, is refused, or is named here
 Tests  tests/drainer/config/test_go_kafka_file.py, tests/drainer/config/test_places.py

@@ -1,6 +1,5 @@
 """Sink class: the class behind `db-type = "python:package.module:Class"`, or the name of an entry point.
 
-In     `syncer.db-type`, `syncer.to.options`
 Out    the class, once it is known that it can be used: what it is called with fits its methods, and it takes
        its options. `ConfigError` in one line otherwise
 Holds  two kinds of classes: batch sinks (`drainer.sink.batch.protocol`), and those that implement the whole

@@ -1,6 +1,5 @@
 """DDL rules: what an operator may say about DDL, and which statement a rule means.
 
-In     `[[syncer.ddl-rule]]` tables of the configuration; a Ddl
 Out    `Rule`s in order, each with the words that name it; whether a rule means a statement
 Holds  a rule is refused as a whole, with its number and what is wrong, before anything is started
 

@@ -1,6 +1,5 @@
 """Binlog directory: the shell around `binlog_file`. Locks, appends, syncs, reads, removes.
 
-Drives  the operating system
 Owns    the locks (`.lock`, and the newest file as the Go drainer has it) and the file that is written
 Holds   what `sync` returned for is on the medium with its directory entry; after a failed sync, and after a
         failed write that cannot be undone, nothing is written or synced any more

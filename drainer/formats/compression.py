@@ -2,7 +2,6 @@
 
     binlog-<index>-<time>   becomes   binlog-<index>-<time>-<first commit_ts>.zst
 
-Drives  the operating system, zstd
 Order   written beside it, synced, read back and compared, renamed, and only then the segment is removed.
         Killed in between both are there, and the segment counts
 Holds   time of the last write (retention goes by it), mode, index and definitions stay as they were

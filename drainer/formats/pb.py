@@ -1,6 +1,5 @@
 """pb: encoded rows become the messages of an archive of `db-type = "file"` ("pb_binlog", proto2).
 
-In     a table version once, then its encoded rows
 Out    bytes of an `Event` field for each row, of the whole `Binlog`; how many rows of which table there are
 Why    a walk made for the table version goes from row bytes to message bytes: most values are the same
        datum here and there, so that one costs two slices and a lookup

@@ -1,6 +1,5 @@
 """Relay payload: the relay log's own format, binlogs as the pump sent them; its records, read and written.
 
-In     the bytes of a record of a binlog file; to write: rules, transactions with what the pump sent, DDL
 Out    its head: format version, kind, commit_ts, what it notes, by which definitions its rows are read
 Holds  the first octet tells it from obinlog, whose records begin with 0x08: both may lie in one directory
        A file is read without any other: rules and definitions are noted with the first record that needs them

@@ -2,7 +2,6 @@
 
     <archive>/index/<name of the segment>.json
 
-In     the records of a segment as they are written, or read again
 Out    JSON: first and last commit_ts, rows by table and kind, numbers of records, places every MiB or so, the
        cluster, the time zone of TIMESTAMP values; a checksum of all of it, which older releases neither write
        nor read

@@ -7,7 +7,6 @@
     after         struct   the row after, null for a delete
     _invalid      string   what a column cannot hold (a zero date), null there: JSON, {"after.d": "text"}
 
-In     images of rows under their table versions (`drainer.reading.archive.decode.images`)
 Out    Arrow batches in the order of the rows, all with the columns of the changelog
 Tests  tests/drainer/lake/test_changelog.py
 """

@@ -1,6 +1,5 @@
 """Evolution: what becomes of a changelog's columns when rows of another table version come.
 
-In     the columns that the changelog has, the ids that they had upstream, the columns of the version
 Out    columns to add and types to widen; or why neither helps, and a new table has to begin
 
     upstream                                          changelog

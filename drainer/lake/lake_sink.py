@@ -1,6 +1,5 @@
 """Lake sink: a batch sink that appends every change to the changelog of its table.
 
-In     items of `LakeItems`, or files that tasks wrote (`data_files`); tables of a format (`lake_table`)
 Out    commits: of each batch one for each table that it has rows of, in the order of their first rows
 Holds  once: a table stores the commit_ts of its last rows with them. What the Drainer gives again after its
        savepoint, or after an error that left it open whether the commit was done, is passed over up to there,

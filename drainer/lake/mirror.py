@@ -1,6 +1,5 @@
 """Mirror: the form of a table that follows a table upstream row by row, and what becomes of it at a DDL.
 
-In     table versions before and after
 Out    columns; for each column afterwards what it is of the table before
 Holds  the columns are those upstream, in their types of a changelog, and `_invalid`. A column is known by its
        id, and by its name where its type was changed in a way that made TiDB write it anew

@@ -1,6 +1,5 @@
 """Collation reader: the weights of characters, asked of the server once for each collation.
 
-In     a connection, the name of a collation
 Out    `Collation`, or None if it cannot be told which texts are equal by their characters
 Why    one long text is asked for at a time, its characters parted by one whose weight no other has: 130,000
        characters take a tenth of a second

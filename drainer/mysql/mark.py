@@ -1,6 +1,5 @@
 """Mark: the row that a drainer changes downstream in each transaction of rows, so that nothing loops.
 
-In     a statement that is about to be sent
 Out    whether it changes rows, and what marks its transaction: one row of `retl._drainer_repl_mark`
 Holds  a lane changes its own row only (id = lane number), so lanes never wait for each other here; each other
        session (DDL, load, repair) one above those of lanes. A row that is missing is written on the spot

@@ -1,6 +1,5 @@
 """Mark table: the table of marks of two-way replication, made and cleared downstream.
 
-In     a target that is marked (`drainer.mysql.mark`)
 Out    the table `retl._drainer_repl_mark`, with a row for each lane; none of the channel in the end
 Why    a drainer of the other direction drops every transaction that has a row of this table with its channel.
        DDL carries no mark: exactly one direction may have `sync-ddl = true`

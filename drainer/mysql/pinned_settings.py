@@ -1,6 +1,5 @@
 """Pinned settings: what a server's administrator may set, and what would change what our statements mean.
 
-In     a new session
 Out    every such setting has one value in it, or the warning that the server does not let it be changed
 Why    a global `completion_type = RELEASE` ends the session with its first COMMIT, `sql_select_limit` cuts
        answers, `explicit_defaults_for_timestamp = OFF` gives a TIMESTAMP the current time

@@ -1,6 +1,5 @@
 """Refusal: rows that the downstream does not take, and the question whether that is final.
 
-In     the error, the table that the statement was about, the range of its batch
 Out    which constraint it is, if it is one; the answer of the side that knows what the upstream has given up
 """
 

@@ -1,6 +1,5 @@
 """Server text: octets that a downstream sends as text, and those that it is sent, whatever they are.
 
-In     the text columns and names of an answer, which the connection would decode as strict UTF-8
 Out    a codec by which what is no UTF-8 reads as `\\xff`, and octets of a statement go out as they are
 Why    servers print some definitions as they were given (the default of a BINARY column in SHOW CREATE TABLE,
        a CHECK). One such octet must not fail the reader, and what is read must be fit to be logged, stored

@@ -1,6 +1,5 @@
 """Session: one connection downstream, made when it is needed and dropped after any error.
 
-Drives  `connect`
 Holds   what `prepare` does was done on every connection that is handed out. After an error nothing is known
         of what the server made of the session, so the next use begins on a new one
 Never   connects on its own: a session that was lost costs nothing until it is used again

@@ -1,6 +1,5 @@
 """Session mode: the sql_mode and the session variables that rows are written with.
 
-In     `syncer.sql-mode` and `[syncer.to.params]` of the configuration
 Out    the modes of a lane's session, and the variables to set; `ConfigError` for what would make literals
        mean something else or let lanes disturb each other
 Holds  a mode that is given replaces the strict one, as it did with the Go drainer; two are always added:

@@ -1,6 +1,5 @@
 """Table reader: what a table is downstream, read from information_schema.
 
-In     a connection, a schema and a name in any case
 Out    `DownstreamTable`, or None if there is no such table
 Holds  names come back as the downstream writes them; of several tables that differ only in case, the exact
        one is meant

@@ -1,6 +1,5 @@
 """Transient errors: which errors of the downstream pass by themselves.
 
-In     the number of an error, as MySQL, MariaDB and TiDB give it
 Out    what kind of trouble it is; None for an error that the same work would get again
 Holds  what is in the table is tried again without limit; of everything else the row's table waits, or the
        drainer stops: see `drainer.mysql.refusal`

@@ -1,5 +1,4 @@
 """Places: where a user says that data is or goes, one type for all: a path, `file://`, `s3://`, `gs://`, `hdfs://`.
 
-In     what an option or a configuration key says, and what its user is going to do there
 Out    reading, listing, writing; a `ConfigError` where that cannot be done there, before anything is written
 """

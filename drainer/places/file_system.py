@@ -1,6 +1,5 @@
 """File system: what a URI leads to through pyarrow.fs, and why it did not.
 
-Drives  pyarrow.fs
 Holds   no argument of a file system is in a text that this makes
 Tests   tests/drainer/places/test_place.py
 """

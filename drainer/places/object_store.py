@@ -2,7 +2,6 @@
 
     s3://bucket/path?endpoint_override=HOST:PORT&scheme=http&region=NAME      as pyarrow.fs reads it
 
-Drives  obstore
 Holds   an object appears when all of it is there, and is replaced whole: an upload that breaks off leaves
         what was there. Credentials are those of the options, the environment (`AWS_*`,
         `GOOGLE_APPLICATION_CREDENTIALS`), the file of `AWS_PROFILE`, or the instance's role, in this order

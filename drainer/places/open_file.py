@@ -1,6 +1,5 @@
 """Open file: a file of a place, read at any offset; unpacked where its name says that it is compressed.
 
-Drives  the operating system, pyarrow.fs, zstd
 Owns    the file that it opened, until it is closed
 Holds   a compressed file that is cut off is damage, not an end
 Tests   tests/drainer/places/test_place.py

@@ -6,8 +6,6 @@
     hdfs, viewfs        yes            yes                  no        no
     abfs, abfss         yes            no                   no        no
 
-In      what an option or a configuration key says; what its user needs there (`require`)
-Drives  the operating system, pyarrow.fs (`file_system`), obstore (`object_store`)
 Holds   a file that is written is there whole or as it was before; when a call returns it is durable. A
         credential is in no text that this makes: not in `repr`, not in errors. It travels to tasks in
         pickles only

@@ -1,6 +1,5 @@
 """Large rows: those of a large transaction, read from disk while they are iterated, once.
 
-In     an iterator that reads them
 Out    the same, once; a second iteration raises `StreamEnded` and gives no empty transaction
 Why    of a small transaction rows are a list: a program that counts first and writes then would lose the
        large ones without a word

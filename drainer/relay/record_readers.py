@@ -1,6 +1,5 @@
 """Record readers: records of a file of a relay log, in the order of the file, whatever their format.
 
-In     the records of one file; for tables of which a Go drainer's says too little, the downstream
 Out    commit_ts of each, and what makes an item of the stream of it: what went downstream
 Holds  what a record defines holds for it and for those after it: a Drainer that started again in the middle
        of a file counts its definitions anew. Of a binlog as a pump sent it, rows are those that the

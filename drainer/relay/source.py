@@ -1,6 +1,5 @@
 """Source: the records of a relay log as the stream that an applier takes, in place of pumps.
 
-In     a binlog directory, the commit_ts after which to begin
 Out    batches and their items, in order of commit_ts, each once; a DDL ends its batch
 Holds  every record is compared with its checksum before the first item goes out: damage in the middle leaves
        nothing half applied. Of records with one commit_ts the newest counts: a drainer that started again

@@ -1,6 +1,5 @@
 """Applying: a range of an archive goes into a database, by the Drainer's own engine.
 
-Drives  the MySQL sink: lanes, DDL, positions in the transactions of the rows
 Order   what is wrong with archive, rules and downstream is said first; then the job is taken over, and its
         positions say where the stream begins
 Holds   killed anywhere and started again, nothing is lost and nothing applied twice

@@ -1,6 +1,5 @@
 """Archive source: the records of a file archive as the stream that a sink takes, in place of pumps.
 
-In     a survey, the range, the rules, definitions
 Out    batches and their items, in order of commit_ts, each once; a DDL ends its batch
 Holds  the batch after a DDL is decoded when the DDL has run: rows of an archive without definitions are read
        by what the downstream says of their tables. What a Drainer that was started again wrote a second

@@ -1,6 +1,5 @@
 """DDL screen: what a schema change of an archive comes to downstream, given filters and routes.
 
-In     a Ddl made of its text alone, the rules, the names of tables that are known so far
 Out    the same Ddl: to be run, left out with the reason, with other statements in its place, or refused
 Holds  the same verdicts as a Drainer's (`drainer.stream.translate.ddl_filter`). A statement whose tables
        cannot be read from it runs as it is, unless tables are routed: then it is refused

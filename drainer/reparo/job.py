@@ -1,6 +1,5 @@
 """Job: what one run of reparo is about, and who else is at work where it writes.
 
-In     the configuration; the downstream
 Out    the number under which its positions are stored; `Conflict` where it must not begin
 Holds  the same archive, range, rules and name are the same job, wherever it is called from. A job that was
        named is not taken for another range

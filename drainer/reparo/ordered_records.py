@@ -1,6 +1,5 @@
 """Ordered records: the records of a file archive in order of commit_ts, each once.
 
-In     a survey, the range
 Out    rows as they stand there and schema changes, each with its slice; how far it is
 Holds  what a Drainer that was started again wrote a second time, in the same file or the next one, is left
        out. Anything else that is out of order is damage

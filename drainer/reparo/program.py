@@ -1,6 +1,5 @@
 """Program of reparo: an archive is printed, counted, or applied to a database.
 
-In     `drainer.reparo.options`
 Out    the changes on standard output or in the database; a summary; an exit code
 Stops  at a signal what was begun is committed, and the same command goes on from there; a second signal ends
        the process at once, which loses nothing either

@@ -1,7 +1,5 @@
 """Relay stream: a relay log as a stream with filters and routes of its own.
 
-Drives  the relay source
-In      a binlog directory, the range, the rules
 Out     batches and their items, in order of commit_ts, each once
 Holds   the names that rules mean are those in the relay log: a Drainer's own routes were applied before
 

@@ -1,6 +1,5 @@
 """Sink rows: rows of an archive become row events as a sink takes them.
 
-In     rows as images (`drainer.reading.archive.decode.records`), the rules
 Out    `TableEvents`, under the names downstream
 Holds  a table has the same identity in every life: its name downstream. So its rows go to the same lanes when
        a job is done in several lives, whatever its number in a catalogue was

@@ -1,6 +1,5 @@
 """Summary: what a run of reparo has done, in words or as one JSON object, and how far it is meanwhile.
 
-In     counts; what was read, what was applied
 Out    lines; on a terminal one line of progress that is written over, elsewhere a line every ten seconds
 Tests  tests/drainer/reparo/test_process.py
 """

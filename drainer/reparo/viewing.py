@@ -1,6 +1,5 @@
 """Viewing: an archive is printed, or counted, and nothing is written anywhere.
 
-In     a survey, the range, the rules
 Out    lines on standard output, as the Go tool prints them; a summary
 Holds  names are those of the archive. Rows of a relay log are printed as an archive would have them
        Lines are equal to the Go tool's, byte for byte, but for values that it shows as a list of numbers:

@@ -1,6 +1,5 @@
 """DDL text: what archives and messages say of a schema change.
 
-In     a Ddl, the rules, where databases and tables are routed to
 Out    whether it is said at all, and its statements, each with the database that it runs in
 Holds  the Go drainer's text where names stay as they are. Where they do not, statements are derived for what
        makes, drops, empties or renames whole tables and databases; anything else raises `NotDerivable`, since

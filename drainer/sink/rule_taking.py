@@ -1,6 +1,5 @@
 """Rule taking: when rules that are due come into force, put through like a DDL.
 
-Drives  the rule change (what is due), the sink that stores them
 Owns    whether what an earlier life may have dispatched has gone by
 Order   everything given is done; position and rules are stored together; the rules are taken; the reload that
         waits for them is answered

@@ -1,6 +1,5 @@
 """Runner: ordered binlogs in, calls of one sink out. Every kind of downstream is driven by it.
 
-Drives  the translator (core), a sink, the rules that change while it runs
 Owns    the wait for the next batch, what is held back by operators, the counters of what was taken
 Holds   a sink is called as `drainer.sink` says: in order, one call at a time, and not after its end
 Stops   `stop` takes no further item, lets the sink finish what was begun within a limit of time and close

@@ -1,6 +1,5 @@
 """Traced items: the translator of a stream whose trace is written.
 
-In     binlogs to translate, the flushes between them
 Out    a span from the first translation after a flush to the next flush: what was translated, dispatched
 Why    one span a transaction would cost more than the transaction
 """

@@ -1,6 +1,5 @@
 """Engine: where a job runs, in this process or in Spark's tasks. A job is written once, over `Rows`.
 
-In     items (parts of an archive, files, ranges of a table), functions that make rows of them and of rows
 Out    rows that are brought together by key, and in order; what functions make of them, here
 Holds  a job finds the same in both engines. Rows are tuples of plain values, in the order of their columns
 Why    between two shuffles functions are called one inside the other: rows become Arrow, and Spark's, only

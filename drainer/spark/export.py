@@ -1,6 +1,5 @@
 """Export: the value logs of pumps become a file archive, in commit order, as a drainer would have written it.
 
-In     data directories of pumps, the DDL history
 Out    an archive (`db-type = "file"`) with its savepoint, from which a drainer can continue
 Holds  transactions of all pumps are in one order, each once. Done again it continues after what is there:
        so nothing is written after what a pump that runs may still end or add

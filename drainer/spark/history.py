@@ -1,6 +1,5 @@
 """History: every version of rows, from when to when it was there, and which transaction made it.
 
-In     the view `changes` with images as JSON
 Out    a data frame, one row a version: `valid_from` (commit_ts, included) to `valid_to` (commit_ts, excluded;
        null while it lasts), the change that made it, both images
 Holds  a change that moves a row to another key ends the version under the old key and begins one under the

@@ -1,6 +1,5 @@
 """Packaging: this program as one zip for `spark-submit --py-files`, and the script that it starts.
 
-In      the packages as they are installed here
 Out     `binlog_spark.zip` and `binlog_spark.py` in a directory
 Holds   pure Python only: what is compiled (pyarrow, google-crc32c, protobuf, PyMySQL's needs) must be in the
         interpreter of every node. Two zips of the same sources are equal, byte for byte

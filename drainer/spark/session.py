@@ -1,6 +1,5 @@
 """Session: a Spark session set up as readers, folds and writers of this package need it.
 
-In      a name, a master (by default what `spark-submit` said, else all cores of this host), Spark's settings
 Out     a session in which `spark.read.format("binlog")` works
 Holds   times are UTC in Spark and in workers; workers run this interpreter; on this host nothing listens
         beyond loopback and no page is served; a cluster's executors get this package as a zip

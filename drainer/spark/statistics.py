@@ -1,6 +1,5 @@
 """Statistics: what an archive holds, in numbers.
 
-In     the views `changes` and `transactions`; of `changes` only the columns that are counted
 Out    tables: changes by table, kind and hour; bytes by hour; transactions' sizes; keys that change most
 Holds  bytes are those of complete rows before and after, as an archive of TiDB rows has them, not of files.
        In memory is a count for every size of a transaction, and in this process one for every key

@@ -15,7 +15,6 @@
 Works without pytest as well: each of `CHECKS` and `BATCH_CHECKS` is a coroutine function of a bed and a
 `Stream`. It raises `AssertionError`, `TimeoutError`, or what the sink or the bed raised.
 
-In     a bed: a store that outlives all lives of a sink, which it can open, kill, block and look into
 Holds  every check can fail: `tests/contract/test_sink.py` and `test_batch_sink.py` have a sink that breaks it
 
 Tests  tests/contract/test_sink.py, tests/contract/test_batch_sink.py

@@ -1,6 +1,5 @@
 """Indexer: follows the value log with a cursor of its own, files records in the index, feeds the sorter.
 
-Drives  `sorter`, `recent_commits`
 Owns    one worker thread for LevelDB, the queue of records that are durable but not filed yet
 Order   a record is filed before the sorter sees it: what the watermark promises can be read
 Holds   the queue is bounded in bytes. When it is full the cursor stays back, and the log is read instead, in

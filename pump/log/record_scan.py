@@ -1,6 +1,5 @@
 """Record scan: what a stretch of the value log holds, record by record, every checksum verified.
 
-In     bytes of a log file that begin at a record
 Out    the records as `LogRecord`, how far they reach, and what is wrong there if something is
 Why    a start, the slow chaser and retention read millions of records for nothing but their timestamps.
        Payloads of all known writers begin alike, so one unpacking gives the record's header and both

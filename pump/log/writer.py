@@ -1,6 +1,5 @@
 """Writer: the single thread that owns the end of the value log.
 
-Drives  `group_commit`
 Owns    the writer thread and the queue in front of it, bounded in bytes: a full queue makes writers wait
 Order   append, fdatasync, then one call back into the event loop acknowledges the whole group
 Stops   finishes what is queued. After a failed write or sync nothing is written until a restart: what the

@@ -1,6 +1,5 @@
 """Closing: a pump that an operator closes waits until no drainer needs it.
 
-Drives  `close_conditions`
 Does    stores the time marks it asks for, reads storage and registry, logs every 10 s what is waited for
 Order   the caller has published `closing` and refuses prewrites; heartbeats and pulls continue all the time
 Stops   by `force`, or when the process is stopped for another reason: then the pump is paused and nothing of

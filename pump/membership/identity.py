@@ -1,6 +1,5 @@
 """Identity: the node id of a pump whose directory has none and that was given none.
 
-In     the registry's pumps, our address, whether the directory holds a log
 Out    the id of the pump whose place this is, None without one
 Why    a Go pump that was run with -node-id leaves no trace of it in its directory. Under its default id our
        pump would stand beside the old entry: two with one address, both waited for and both pulled from here,

@@ -1,6 +1,5 @@
 """Registration: this pump's state and its registry entry, from the start to the end of the process.
 
-Drives  `tidb_binlog.cluster.heartbeat`, `notify_drainers`, the lifecycle table of `tidb_binlog.cluster.node`
 Order   start: a new pump's entry says paused, every living drainer is notified, and only when all have
         confirmed it says online and prewrites are accepted. That some may not know it is stored before the
         entry is: whatever happens meanwhile (a reply that is lost, a crash), the next attempt notifies them

@@ -3,7 +3,6 @@
 Transactions that have no rows of the tables that a puller chose are left out here, before anything is made of
 them; what is left out was read and is whole.
 
-Drives  `tidb_binlog.budget`, through the caller
 Owns    the stream's reader of history
 Holds   of a stream that is not read, a page is in memory at most; a transaction larger than that is read
         alone, when there is memory for all of it

@@ -1,6 +1,5 @@
 """Puller: the pull streams of drainers, old protocol and new.
 
-Drives  `session`, `pages`
 Owns    a task per new-protocol stream that reads its requests
 Holds   of a transaction that goes out in parts, one part is in memory; whatever is read was asked for before.
         So many streams at once, and of one connection or address fewer; when all places are taken, an address

@@ -1,6 +1,5 @@
 """Range cuts: timestamps that cut a range into pieces with about as many bytes each.
 
-In     a range, how many pieces; for a timestamp, how much of the log lies before what follows it
 Out    cuts, ascending and inside the range; bytes of each piece, one more than there are cuts
 Why    records are written nearly in the order of their timestamps, so places in the log tell how much is
        between two of them: a search asks the index some forty times a cut, and no record is read

@@ -1,6 +1,5 @@
 """Purger: removes the log files that the retention policy lets go, and warns of it before.
 
-Drives  `policy`, `age_clock`
 Owns    one loop; what walks over log files have found so far
 Order   (1) every record of the files is read, so that no footer is believed blindly and no transaction is cut
         in two; (2) the purged timestamp is on the medium; (3) index entries that point into the files are

@@ -1,6 +1,5 @@
 """Missing prewrite: what to make of a commit whose prewrite the index does not know.
 
-In     the commit, where it stands; index, log, accepted losses
 Out    nothing where the prewrite is among accepted losses, else the error that says what is the matter:
            in the log    the index is damaged, whatever else it may miss: it is built anew, once
            nowhere       sent to another pump, or lost; only the operator can let it go

@@ -1,6 +1,5 @@
 """Opening: the files of a data directory, brought into a state that a storage can work on.
 
-Drives  `recovery` (through the value log)
 Order   index (cut where its end is lost, renamed if more is, or if another backend is to be), then log,
         verified from the index's head on and its torn end cut, then what is known to be purged: the index
         learns it when it was built anew, the directory when a pump that kept this in the index alone was here

@@ -1,6 +1,5 @@
 """Storage: value log, index, sorter and memory put together; everything below the services.
 
-Drives  `group_commit`, `sorter`, `recent_commits`
 Owns    the writer, the indexer, the worker threads for history
 Opens   through `opening`. What the index or the sorter has not seen is read by the indexer while writes are
         taken already; the watermark stays back until then

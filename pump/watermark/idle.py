@@ -1,7 +1,6 @@
 """Idle watermark: draws the timestamps that raise the watermark: for what was committed here, and in a pump
 without writes when a puller waits for it.
 
-Drives  `storage.mark`
 Owns    one loop that draws timestamps; another stores them for pullers that know only stored time marks
 Why     the merge of several pumps waits for the slowest watermark. A timestamp is drawn first and the log
         read afterwards: whatever is acknowledged by then carries a commit_ts above it or is settled in

@@ -1,6 +1,5 @@
 """Resolver: asks the upstream what became of prewrites whose end never arrived.
 
-Drives  `resolve_schedule`
 Does    reads the prewrites' keys, asks about many at once, writes the ends it learns through the normal path
 Why     an open prewrite holds the watermark, and with it every drainer. Where clients may be wrong about a
         rollback, theirs are asked about as they come, many in one round

@@ -1,6 +1,5 @@
 """Stall monitor: checks once a second where the pump stands, and logs what holds it up.
 
-Drives  `stall_report`, `stages`
 Does    names the open prewrite that holds the watermark, in the log; keeps what `/status` and the gauges show
         of it and of the stages. A prewrite is read and decoded only when it is reported
 Why     a pump whose watermark stands looks like one that is idle

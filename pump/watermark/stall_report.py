@@ -1,6 +1,5 @@
 """Stall report: when to report which open prewrite holds the watermark, and what to say of it.
 
-In     the longest open prewrite, again and again
 Out    `Stalled(prewrite, age_s)` once it is older than `first_s`, then with growing pauses; `Settled` at the
        end
 Why    one open transaction keeps its pump's watermark, and with it the replication of the whole cluster. That

@@ -1,7 +1,5 @@
 """Trace hold: the trace of how an open prewrite ended is not collected upstream, even while its pump is down.
 
-Drives  `tidb_binlog.upstream.garbage_hold`
-In      the open prewrites, the watermark
 Why     a commit whose primary key was overwritten since, and a rollback, leave a trace for as long as garbage
         is kept and no longer. A pump that is down for longer finds none, and only a person can decide then
 Holds   from before the oldest start_ts that is open, and never later than the watermark: a prewrite that

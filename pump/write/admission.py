@@ -1,6 +1,5 @@
 """Admission: may this write enter?
 
-In     what the request says, what the node is
 Out    `Store`, `Probe` (answer yes, store nothing) or `Refuse(reason, text)`
 Why    a prewrite opens work and needs a node that stays and a disk with space; its end is taken in every
        state and from the reserve below the disk floor, because refusing it would leave the prewrite open.

@@ -1,6 +1,5 @@
 """Batch session: which payloads of one batch stream are answered, and what the next answer says.
 
-In     parts of the stream as they are taken, their ends as they come
 Out    answers: how many payloads, counted from the stream's first, are answered, and which of them failed
 Holds  payloads are numbered from 1 in the order of the stream. An answer covers a part only when it and all
        before it have ended, so that `answered` alone says what is durable. What is in flight is counted in

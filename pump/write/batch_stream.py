@@ -1,6 +1,5 @@
 """Batch stream: the streams of `WriteBinlogs`, many binlogs a message.
 
-Drives  `admission`, `batch_session`
 Owns    a task per stream that reads its requests and queues what they hold, while answers leave
 Order   a part is in the writer's queue before the next one is admitted, so that the log has the order of the
         stream; several messages may be queued while the first is being synced

@@ -1,6 +1,5 @@
 """Unary writes: calls of `WriteBinlog`, one binlog each.
 
-Drives  `admission`, `write_request`
 Order   what came together is queued together, in the order in which it came
 Why     nearly every write is usual: it is admitted, and waits for the sync that it shares with others. Those
         that one read brought are read, queued and acknowledged as one. If one of them has to be refused or to

@@ -3,7 +3,6 @@
     WriteBinlogReq    08 clusterID | 12 length payload         nothing else, as every known writer encodes it
     WriteBinlogsReq   08 clusterID | (12 length payload)*
 
-In     octets of requests
 Out    cluster id, payloads in the form in which they are stored, a `Head` of each
 Why    a payload that comes in the stored form is kept as it came. Whether it does is asked of the parser for
        a whole message at once: what it reads and writes again is the same octets, or is parsed one by one

@@ -1,6 +1,5 @@
 """Followed catalog: databases and tables as a publisher knows them, read again when another one changed them.
 
-Drives  the upstream's catalogue; its history, once
 Never   changes a catalogue: there is another one then
 Tests   tests/pumpclient/publish/test_schema_publishing.py
 """

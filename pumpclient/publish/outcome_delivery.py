@@ -1,6 +1,5 @@
 """Outcome delivery: pumps learn the ends of transactions in the background; the upstream forgets them then.
 
-Drives  the coroutine that sends one end, the transaction table
 Owns    one short task per end
 Stops   `close` waits for `drain_s` seconds, then abandons what is left: pumps ask the upstream
 Never   forgets an end that no pump has

@@ -1,6 +1,5 @@
 """Publisher: an ordered transaction stream for programs that have no TiDB.
 
-Drives  PumpClient, the steps of transactions, settlement, the catalogue, and the standalone upstream
 Owns    a task that renews the leases of open transactions, one that follows the catalogue, one that settles
         what is in doubt, one that drops ends no longer needed; one short task per end being delivered
 Stops   `close` lets deliveries under way end for `drain_s` seconds, then abandons them: pumps ask the

@@ -1,6 +1,5 @@
 """Synchronous publisher: the same stream for programs without an event loop.
 
-Drives  Publisher, on an event loop in a thread of its own
 Owns    that thread
 Stops   `close`, as `SyncPumpClient`; an interrupted call (Ctrl-C) is cancelled
 Never   touches signals or the host's event loop

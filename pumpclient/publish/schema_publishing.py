@@ -1,6 +1,5 @@
 """Schema publishing: how a change of the catalogue becomes a DDL binlog.
 
-Drives  the followed catalogue, the upstream's, the pump client; the steps of transactions
 Order   begin; prewrite of the statement at a pump; one step in etcd: the commit, the job in the history, the
         catalogue. Where another publisher changed the catalogue first, all of it again on top of that
 Never   gives an id or a version to two changes: both are counted in the head that the step compares

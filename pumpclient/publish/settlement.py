@@ -1,6 +1,5 @@
 """Settlement: asks the application's database about prepared transactions without a recorded end.
 
-Drives  the transaction table, `Outcomes`
 Owns    which transactions of this process are in doubt, the questions under way
 Order   the list of prepared transactions; for each whose owner's lease ran out, or that is in doubt here:
         the database's answer, then the end in the table. At last the database may forget what is settled

@@ -1,6 +1,5 @@
 """Transaction steps: how a publisher begins, decides and ends a transaction or a schema change.
 
-Drives  the upstream's transactions, the leases, the delivery of ends, the settlement
 Owns    the open transactions, weakly
 Stops   a step that has no answer is asked again for `DECIDE_S`, or until the publisher closes
 Never   takes the lack of an entry for a rollback once an attempt had no answer: that one may have committed,

@@ -1,6 +1,5 @@
 """Catalogue: the databases and tables of a cluster whose DDL programs publish, and what a change makes of it.
 
-In     definitions as they are stored; a statement's parts
 Out    `Catalog` (immutable); `DdlChange`: the statement, its job and the definitions to store
 Holds  ids and schema versions ascend over all publishers: the head that gives them out is part of each change
 Never  touches etcd; `schema_publishing` stores a plan on the head it was made from, or makes it anew

@@ -1,6 +1,5 @@
 """Batch stream: one `WriteBinlogs` stream to one pump, with a future for each binlog.
 
-Drives  `batching`
 Owns    the stream, and a task that checks whether answers are late
 Stops   when the pump or the connection ends it, when an answer is late or wrong, or by `close`: everything
         unanswered fails then as UNREACHABLE (it may be stored), and `ended` says so to the owner

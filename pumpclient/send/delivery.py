@@ -1,6 +1,5 @@
 """Delivery: brings one payload to a pump, attempt by attempt.
 
-Drives  roster (whom to ask, what the answer says of the pump) and write_policy (what to do next)
 Owns    nothing: it runs in the caller's task and ends with it
 Stops   when `closing` is set: a prewrite raises `ClientClosed`, a commit or rollback returns False
 Never   sends an end to another pump than the one that has the prewrite

@@ -1,6 +1,5 @@
 """Transport: the port through which one binlog goes to one pump, and its gRPC adapter.
 
-Drives  `batch_stream`; `client` drives it
 Owns    one lazy connection per address, and on it one stream for many binlogs a message
 Stops   `close` breaks off calls that are under way; `drop` does not: the connection is replaced at once
         and closed when the last call on it has ended, so that one caller's trouble does not abort others

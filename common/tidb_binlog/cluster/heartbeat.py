@@ -1,6 +1,5 @@
 """Heartbeat: keeps this node's registry entry true and its lease alive.
 
-Drives  the registry from one task, `rival` at registration
 Does    registration wins over whatever an earlier life left in the entry; a living process with the same id
         is refused. A registry that does not answer is waited for (one log line when it goes, one when it is
         back) and never ends the daemon. A lost lease or an entry changed by an operator is written again:

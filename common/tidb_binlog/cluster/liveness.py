@@ -1,6 +1,5 @@
 """Liveness: what the registry's entries say of who lives, and by which clock.
 
-In     states, leases and times of entries
 Out    words and seconds, for a table of nodes
 Tests  tests/deploy/binlogctl/cluster/test_node_table.py
 """

@@ -1,6 +1,5 @@
 """Configuration, reference: what users read of a daemon's options, made from their declarations.
 
-In     a config class
 Out    the page that explains every key, and the short file that users copy
 Why    an option is explained where it is declared and nowhere else: `-h`, the page and the file cannot differ
 """

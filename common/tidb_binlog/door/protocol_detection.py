@@ -1,6 +1,5 @@
 """Protocol detection: what the first bytes of a connection speak.
 
-In     the bytes that came so far, from the very first
 Out    NEED_MORE, TLS, HTTP2, HTTP1, or a `Reject` with a reason that an operator understands
 Holds  the same bytes get the same verdict however they were cut; 24 always suffice, a wrong one is noticed as
        soon as it is there

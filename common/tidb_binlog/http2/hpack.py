@@ -1,6 +1,5 @@
 """HPACK: blocks of header fields to entries and back (RFC 7541, cited as H; RFC 9113 as R).
 
-In     the octets of one whole header block; fields to send
 Out    entries (name, value, note), blocks for the peer
 Holds  the entries that the peer had us remember: at most `table_bytes_max` as H4.1 counts. A list above its
        limits is decoded to the end, since later blocks build on it, but nothing of it is kept

@@ -1,6 +1,5 @@
 """Huffman: strings of header fields back from the code of RFC 7541, appendix B.
 
-In     a Huffman coded string
 Out    the octets it stands for, or None when it is no such string
 Holds  whole octets are decoded at a time: a row of 256 steps for each state, made when the state is first
        needed, since text has few of the 256

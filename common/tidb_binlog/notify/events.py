@@ -1,6 +1,5 @@
 """Events: what `notify-url` is told of, from what is the case now.
 
-In     all conditions that hold, looked at again and again; what happened once
 Out    an event when a condition begins and one when it ends, and none while it lasts
 Never  tells of a condition twice, though its words change (a number of bytes, a time that is left)
 """

@@ -1,6 +1,5 @@
 """Notifier: posts events to the operator's URL.
 
-Drives  `events`
 Holds   the node never waits for it: what cannot be posted waits in a bounded queue and is tried again. At the
         end it has `END_S` in all
 Never   shows more of the URL than scheme, host and port; follows a redirect, uses a proxy of the environment

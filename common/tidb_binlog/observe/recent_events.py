@@ -1,6 +1,5 @@
 """Recent events: the last lines that were logged, in memory, for who looks at a node and not at its files.
 
-In     records of our own loggers, at the level of the log or above
 Out    `Event`s, the newest first: a line that is repeated is one event with a count
 Holds  at most EVENTS_MAX events of EVENT_CHARS_MAX characters each; ALIKE_MAX of one message, so that one
        which is logged again and again does not push out all others

@@ -1,6 +1,5 @@
 """Trace: what this process did and when, as a timeline for the trace viewers of Chrome and Perfetto.
 
-In     spans and moments, told where they happen, by any thread
 Out    a file of the Trace Event Format: a JSON array, an event a line
 Owns   a thread that writes every `WRITE_S`; the callback that notes pauses of the garbage collector
 Holds  not started, a span costs a call that returns nothing's context, and callers tell of batches, never of

@@ -1,6 +1,5 @@
 """Cluster page: what a node shows at `GET /cluster`: every node, what it does and what needs the operator.
 
-In     an `Overview`, which `binlogctl status` shows too, or why there is none
 Out    HTML of bounded size, whatever nodes say, and the headers with which it is given
 Holds  a node with a trouble comes before those without; as on the status page, all texts are escaped and
        nothing changes a node

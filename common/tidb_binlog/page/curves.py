@@ -1,6 +1,5 @@
 """Curves: the last hour of a node as three small pictures.
 
-In     a `History`, which kind of node it is of
 Out    inline SVG, from 0 at its bottom to the highest value, from the first known value, or PLACES_MIN places
        ago, to now; a place of which nothing is known is left out
 Holds  all that is drawn is said in words too: now, the highest, of the disk the lowest

@@ -1,6 +1,5 @@
 """Drainer sections: what the page of a drainer shows of it.
 
-In     the document of its /status
 Out    headline, facts, the way of the stream with its lag, what waits for a decision, lanes, pumps, verify
 Holds  a decision is a command to copy: a page changes nothing
 Tests  tests/common/page/test_sections.py

@@ -1,6 +1,5 @@
 """Markup: HTML from parts, where a text can never become an element.
 
-In     names of elements and attributes, written out in our code; texts of anybody
 Out    `Markup`, which is what may stand in a page. Whatever else is put into an element is escaped there
 Holds  what steers a reader's eyes (changes of the writing direction, control characters) is written out
 Why    one place that forgets to escape a table's name lets who may create tables run scripts at an operator's

@@ -1,6 +1,5 @@
 """Nodes: the cluster as the registry has it, with links to each node's page.
 
-In     a view of the registry, or why there is none; whose page it is
 Out    a section
 Holds  whoever is dead or not online comes before who is well: a long list is cut at its end
 Never  links to anything but `//HOST:PORT`, whatever an entry of the registry says

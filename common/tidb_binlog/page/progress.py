@@ -1,6 +1,5 @@
 """Progress: a comparison as a grid of chunks, a load as a bar for each table.
 
-In     what a drainer's document says of those that run
 Out    inline SVG with the same in words
 Tests  tests/common/page/test_progress.py
 """

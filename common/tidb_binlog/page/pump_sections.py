@@ -1,6 +1,5 @@
 """Pump sections: what the page of a pump shows of it.
 
-In     the document of its /status
 Out    headline, facts, the way of a binlog through it, what is open, who pulls, retention
 Tests  tests/common/page/test_sections.py
 """

@@ -1,6 +1,5 @@
 """Status page: what a node shows at `GET /`: the facts of its /status for people.
 
-In     the document of /status (None before the node is up, and what is waited for), the cluster, events
 Out    HTML of bounded size, whatever is in the documents, and the headers with which it is given
 Holds  every text comes in through `markup.text`; nothing on the page changes a node: it has neither a form
        nor a request but that for itself

@@ -1,6 +1,5 @@
 """Programs: starts a command where the packages that it needs are there.
 
-In   the name of a command's module and the extra that it needs
 Out  an error of one line and exit status 1 where a package of the extra is missing, or where a module of an
      application hides one of ours
 Why  nothing but the standard library and the release is imported here: a module that needs a package which is

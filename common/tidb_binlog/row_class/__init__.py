@@ -1,6 +1,5 @@
 """Row class: a dataclass, attrs or pydantic class of a program, whose fields have the names of columns.
 
-In     such a class, or an object of one
 Out    its fields and how to make an object; an object's values by column
 Never  imports attrs or pydantic: a class tells by itself what it is
 

@@ -1,6 +1,5 @@
 """Images of rows as bytes: from one kind of row to another, and with other datums in them.
 
-In     rows of one table version; datums to put in place of others, by column id
 Out    rows as TiDB writes them: of an UPDATE the DELETE and the INSERT row of its halves
 Holds  what is not exchanged keeps its bytes
 Why    a row that enters or leaves the rows that replicate is another kind of row downstream

@@ -1,6 +1,5 @@
 """Runs: consecutive columns whose datums one regular expression recognises, in the order of a writer.
 
-In     fields of a body, which of them are wanted and how
 Out    an expression that matches their ids, flags and payloads, with a group for each wanted value
 Holds  what matches is what the strict reader takes for the same datums; what does not match says nothing
 Why    a datum costs the interpreter a dozen steps, the matcher a few nanoseconds: a row of many columns is

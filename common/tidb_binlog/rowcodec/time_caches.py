@@ -1,6 +1,5 @@
 """What packed times are shown as, by their bytes: whole times, or seconds and fractions apart.
 
-In     the nine bytes of a varint that is a packed time, and how a time is shown
 Out    caches that fill themselves, with a bound
 Holds  KeyError, ValueError or a `RowError` for bytes that are no varint of nine bytes or no time
 Why    seconds come again, microseconds seldom do: a whole time is hardly ever met twice. At seven bits a byte

@@ -1,6 +1,5 @@
 """Cluster page: `GET /cluster` of a node: the whole cluster, as this node sees it.
 
-Drives  `tidb_binlog.serving.gather`, `tidb_binlog.cluster.overview`, `tidb_binlog.page.cluster_page`
 Holds   all nodes are asked once in FRESH_S at most, and one page is made of it, however many browsers look
         or go away meanwhile; itself a node asks nothing. Answers may be large: they are looked through, and
         the page is made, beside the event loop. Another node lets it in by its certificate, as it does for

@@ -1,6 +1,5 @@
 """Gather: every node of a cluster asked for its /status, all at once.
 
-In     the registry's view; TLS as for every call between nodes
 Out    snapshots for `tidb_binlog.cluster.overview`; a node that does not answer is one too, with the reason
 Holds  an answer has BYTES_MAX at most, and ASKED_MAX are waited for at a time
 Tests  tests/common/serving/test_cluster_page.py, tests/deploy/binlogctl/commands/test_top.py

@@ -1,6 +1,5 @@
 """Node configuration: the options that both daemons have.
 
-In     command line, environment and file (`tidb_binlog.config`)
 Out    where the node listens and whom it lets in, where the cluster is, where metrics and logs go
 Tests  tests/pump/test_config.py
 """

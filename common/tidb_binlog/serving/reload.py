@@ -1,6 +1,5 @@
 """Reload: a running daemon reads its configuration again (SIGHUP, `PUT /reload`).
 
-Drives  `tidb_binlog.serving.reload`
 Holds   a file that cannot be taken changes nothing: every live option that changed is checked and prepared
         before the first one is put in place. What needs a restart is named, one line each, at every reload
         until it is there, and the rest is taken

@@ -1,6 +1,5 @@
 """Status page: `GET /` of a node, from its first moment on, and `GET /cluster` beside it.
 
-Drives  `tidb_binlog.page.status_page`
 Keeps   the last hour of this node, for the page (`watch`)
 In      what /status shows once the node is up, the registry, the recorder of events
 Holds   the registry is asked once a second at most, however many browsers look, and for REGISTRY_S at most: a

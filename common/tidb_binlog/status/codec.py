@@ -1,6 +1,5 @@
 """Status codec: a status as JSON values, and a document of any node as far as it can be believed.
 
-In     a decoded JSON document, the struct that it should be
 Out    that struct: what is missing or is not what it should be has its default, what is unknown is left out
 Why    nodes of other releases, Go nodes and whatever else listens at an address answer, too: no answer may
        end a command that asks a whole cluster

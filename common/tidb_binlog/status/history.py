@@ -1,6 +1,5 @@
 """History: the last hour of a node: how far behind it was, what it did a second, what its disk had left.
 
-In     a node's document now and then, and the free bytes of its directory
 Out    curves of PLACES values, the oldest first; NaN where nothing is known
 Holds  PLACES numbers of 8 bytes for each of three curves, 8,640 bytes, however long a node lives
 Tests  tests/common/status/test_history.py

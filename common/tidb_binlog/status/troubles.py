@@ -1,6 +1,5 @@
 """Troubles: what needs the operator, as conditions that a node's document meets or does not.
 
-In     tables of conditions, the document of one node, as far as it could be read
 Out    troubles by severity: an error is what holds replication up or loses something; a warning what will, or
        what an operator does himself
 Why    one table (`pump_conditions`, `drainer_conditions`, `series_conditions`) makes the alert rules of

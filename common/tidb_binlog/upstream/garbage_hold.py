@@ -1,7 +1,5 @@
 """Garbage hold: what a process still needs of the upstream stays readable while it runs.
 
-Drives  the upstream's hold on garbage
-In      from which timestamp on it is needed, 0: nothing is
 Order   each `renew_s` anew, for `ttl_s`: who dies lets go so, who restarts in time still finds it held
 Holds   never more than a day back, if not said otherwise: what is held is not collected in all of the cluster
 Stops   by cancellation; `release` lets go at once, for who will not come back

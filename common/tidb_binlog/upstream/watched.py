@@ -1,6 +1,5 @@
 """Watched: for how long each transaction has been asked about, in an unchanged state.
 
-In     a question about a transaction, the state that it is in (a number), the time
 Out    the seconds since the first question that found it in this state
 Holds  at most `at_most` transactions. When it is full, an eighth of all goes, not asked about for longest:
        whoever asks about fewer in turns finds each again, however long a turn takes

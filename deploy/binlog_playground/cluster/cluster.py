@@ -1,6 +1,5 @@
 """Cluster: a private one of etcd, Pumps, a Drainer and MariaDB as processes in one scratch directory.
 
-Drives  supervisor (processes), the standalone upstream (an own connection)
 Owns    the directory's layout, the ports, the configuration files
 Stops   `stop` ends every process; `remove` deletes the directory
 Never   listens on anything but loopback, or uses a port or file of another cluster

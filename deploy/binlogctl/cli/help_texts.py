@@ -1,6 +1,5 @@
 """Help texts: what `binlogctl COMMAND -h` tells of a command besides its summary and flags.
 
-In     nothing
 Out    a text by the command's words
 Tests  tests/deploy/binlogctl/cli/test_command_line.py
 """

@@ -1,7 +1,6 @@
 """Parsers: the table of commands as `argparse` parsers, which read a command's line, print the help and are
 what completion is made from.
 
-In     the table of commands, the declarations of the flags
 Out    a parser of one command, or of all
 Never  ends the process: what is wrong is a `FlagError`
 

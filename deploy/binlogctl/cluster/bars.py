@@ -1,6 +1,5 @@
 """Bars: numbers as a terminal draws them: a bar of parts, a curve, a place between two ends.
 
-In     numbers, and how many columns there are
 Out    one line of block characters, and of a bar of parts which part each of its pieces is
 """
 

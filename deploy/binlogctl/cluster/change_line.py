@@ -4,7 +4,6 @@
     2026-11-22 18:30:00.123  shop.orders  insert  id=8  status: 'new', price: NULL
     2026-11-22 18:30:01.004  shop.orders  ddl     ALTER TABLE orders ADD COLUMN note TEXT
 
-In     rows and DDL (`drainer.changes`); how long a value may be, whether there are colours
 Out    lines
 Holds  one line a row, whatever is in it: line breaks and all that steers a terminal are written out. Columns
        of the key stand under `key`; a row of a table without one shows all of its columns

@@ -1,6 +1,5 @@
 """Forget consequences: what is lost when a node is forgotten, by what the registry says.
 
-In     the registry, and which node is given up
 Out    a `Loss`: in words, and whether a drainer still needs what goes
 Why    a pump's binlogs are nowhere else. What it stored after it last wrote to the registry is unknown: that
        is said too

@@ -1,6 +1,5 @@
 """In doubt: transactions that an application has prepared, and whose end is written nowhere.
 
-In     prepared entries of the standalone upstream, the time
 Out    a line for each database that is to be asked, with what asks it; troubles of the cluster
 Why    a prepared transaction holds up every drainer, and no timer ends it: only the application's
        own database knows whether it is committed

@@ -1,6 +1,5 @@
 """Leaving: is a node that was asked to pause or close there yet, and what does it wait for?
 
-In     its registry entry and its /status, again and again; None where there is none
 Out    `Arrived`, `Waits` with the reason in the node's words, `Astray` when it will not get there
 Holds  arrived is only who says so in the registry and whose process is gone
 """

@@ -1,6 +1,5 @@
 """Top view: which nodes stand where, and which lines of the page a small terminal shows.
 
-In     keys as they were typed, how many lines the page has and the window
 Out    the next view; the nodes in its order; the lines that are in the window
 Holds  the window never leaves the page, whatever the page has become since
 """

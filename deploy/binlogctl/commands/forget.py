@@ -1,6 +1,5 @@
 """Forget: takes a node that never comes back out of the registry.
 
-Drives  `forget_consequences` (core)
 Never   forgets a node that lives: one whose lease is held, one that answers at its address, and a Go node
         that renewed its entry just now
 """

@@ -1,6 +1,5 @@
 """Leave: `pause`, `resume`, `close` of one node of either kind, by id or the beginning of one.
 
-Drives  `leaving` (core)
 Order   find the node, ask it, then poll registry and node until the registry says that it is there
 Stops   by -timeout (13) and Ctrl-C (130): the node still does what it was asked
 """

@@ -1,6 +1,5 @@
 """binlogctl restore: a database as it was at a time, from an image or a backup and the archive after it.
 
-Drives  `drainer.points.restore` with a Drainer's configuration
 Holds   the same command goes on after whatever ended it. A signal ends it after the rows that were begun
 Tests   tests/deploy/binlogctl/commands/test_restore.py
 """

@@ -1,6 +1,5 @@
 """Top: the page of `status`, again and again.
 
-In     snapshots of the cluster; keys, which `binlogctl.cluster.top_view` understands
 Owns   the terminal while it runs: the live view, and its input without echo
 Stops  by q, Ctrl-C, or after one snapshot with -once; the terminal is as it was then
 """

@@ -1,6 +1,5 @@
 """binlogctl verify: is the downstream equal to the upstream, while both are written to?
 
-Drives  `drainer.compare.verify.live` with a Drainer's configuration, then `drainer.compare.report`
 Holds   standard output has the result alone; progress is one line that is written over on a terminal, a line
         now and then elsewhere. The exit code says equal, different, or not everything comparable
 Stops   by Ctrl-C; the same command goes on with what is left

@@ -1,6 +1,5 @@
 """Config files: those that the operator named, read once, checked, and what they say about the downstream.
 
-Drives  `checks/files`, `checks/storage`
 Out     settings as the daemons would read them, or the error that a daemon would end with
 Never   shows what a key or a password file holds
 Tests   tests/deploy/binlogctl/doctor/checks/test_files.py

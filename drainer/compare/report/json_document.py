@@ -1,6 +1,5 @@
 """JSON document: the result of a comparison for programs.
 
-In     a `Verification`
 Out    what `json.dumps` takes; `version` rises when a key gets another meaning, new keys may come at any time
 Holds  values are whole, as SQL literals; timestamps are numbers beside their time in UTC
 """

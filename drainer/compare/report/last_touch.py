@@ -1,6 +1,5 @@
 """Last touch: the transaction that changed a row last, by an archive.
 
-In     the result of a comparison, an archive of the same stream (`drainer.open_archive`)
 Out    the same result; each listed row with the commit_ts of its last change up to the comparison's moment
 Holds  a row is found by its key before or after a change, a row without key by all its values. The archive is
        read once, and of it only the tables with listed rows

@@ -1,6 +1,5 @@
 """Terminal: the result of a comparison for people who look at it now.
 
-In     a `Verification`
 Out    on standard output: a line with the moment, the tables, the first rows that differ, one sentence
 Never  more than `ROWS_MAX` rows: the page and the JSON have what was listed, and say what was not
 """

@@ -1,6 +1,5 @@
 """Checksum: the queries by which both servers sum up a part of a table, and those that read its rows.
 
-In     a `ComparedTable`, a condition that limits the rows
 Out    SQL: count and checksum of a part; the same by buckets of a hash; the rows of some buckets
 Holds  the checksum is the SUM of 64 bits of each row's SHA2: a row that is there twice counts twice, and two
        changes do not cancel each other, as they would with XOR. A row's text cannot be read in two ways:

@@ -1,6 +1,5 @@
 """Column pairs: how a column is compared whose values two servers print, and where they print them alike.
 
-In     a column upstream and the column of its name downstream, each as its server describes it
 Out    `ColumnPair`: the form of its values (`canonical`), the text that both servers make of equal values
        (checksums are of these texts), or why there is none; or why it cannot be compared at all
 Holds  two values have one text only if they are one value: a checksum may take equal rows for different ones,

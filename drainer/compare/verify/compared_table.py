@@ -1,6 +1,5 @@
 """Compared table: what of a downstream table is compared with the upstream's one, or those routed to it.
 
-In     the tables as both servers describe them, columns that a rule leaves out
 Out    the pairs of columns, those that identify a row, what is not compared and why
 Holds  rows are told apart by the first of these whose columns are all compared: primary key downstream,
        primary key upstream, another unique key without NULLs. Without any, rows are a multiset

@@ -1,6 +1,5 @@
 """Grid: how far a comparison is, chunk by chunk, for whoever looks at it.
 
-In     the work of each table
 Out    `ChunkGrid`s of bounded size: TABLES_MAX tables of CELLS_MAX cells
 Tests  tests/drainer/compare/verify/test_grid.py
 """

@@ -1,6 +1,5 @@
 """Row differences: which rows of a part of a table are missing, one too many, or changed.
 
-In     the rows of both sides as their servers print them
 Out    `RowDifference`s, in the order of keys; values as SQL literals
 Holds  rows are compared in canonical form, as a multiset: two rows upstream and one downstream are one that
        is missing. Rows that are left over on both sides and have one key are one row that was changed

@@ -1,7 +1,6 @@
 """Verifying: compares the tables of both sides chunk by chunk, at one moment after the other.
 
 Drives  moments (opened one at a time), threads that compare chunks, a rate limit
-In      which tables go where (`Listing`), asked at the first moment
 Out     `Verification`; each difference as it is confirmed (`OnDifference`); progress
 Holds   a chunk is compared at one moment. One that differs is looked at again at later moments, `retries`
         times, before it is reported. A moment that is lost, or that has lasted for `moment_s`, is followed by

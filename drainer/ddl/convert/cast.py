@@ -1,6 +1,5 @@
 """Cast: what TiDB makes of a value when its column's type changes.
 
-In     a value as the downstream has it, the types before and after, the time zone of the job
 Out    the value that the upstream has now. Values are int (integers, YEAR, BIT, ENUM's number, SET's bits),
        float (FLOAT: as a double), Decimal, bytes (texts, JSON) and str (dates and times as a server prints
        them; TIMESTAMP in UTC)

@@ -2,7 +2,6 @@
 
 Drives  one connection of the DDL runner, while the table's rows wait. For a large table the DDL waits in the
         quarantine and is released at once, so that other tables go on
-In      a DDL with what the downstream has now
 Out     columns of their new type, under their old names, in their old places, with their keys; what is left
         of the DDL is derived afterwards. Lines for values that the downstream cannot have
 Holds   a new column is made beside the old one, filled by TiDB's cast chunk by chunk, each distinct value

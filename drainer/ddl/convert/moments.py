@@ -1,6 +1,5 @@
 """Moments: dates, times of day and zones as TiDB reads, rounds and prints them when a column's type changes.
 
-In     texts and numbers of rows, the time zone of the job
 Out    `Moment` (a tuple of fields, as dates may be invalid: 2020-00-10) or microseconds for TIME; None for
        what TiDB takes for no date
 Why    servers differ in what they take for a date and in how they round: values must be TiDB's

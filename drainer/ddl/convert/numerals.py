@@ -1,6 +1,5 @@
 """Numerals: numbers as TiDB reads them from texts, rounds and prints them.
 
-In     texts of rows, which begin with a number or with none; numbers of any kind
 Out    numbers, and texts without exponents
 Tests  tests/drainer/ddl/convert/test_cast.py
 """

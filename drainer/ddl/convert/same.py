@@ -1,6 +1,5 @@
 """Same: type changes whose values any server converts as TiDB does.
 
-In     the types of a column before and after, what the downstream is
 Out    whether a plain ALTER there leaves the values that the upstream has
 Holds  a change that keeps every value is the same everywhere: more digits, more length, more members.
        MariaDB cuts integers as TiDB does, which was measured. All else is not the same

@@ -1,6 +1,5 @@
 """Alter table: one table's columns, keys and options brought from one tracked definition to the next.
 
-In     the definitions before and after, the table as it is downstream, whether steps have run already
 Out    ALTER TABLE with everything it takes in one statement (servers run it whole or not at all), and
        separate steps for what the downstream may refuse without losing rows: foreign keys, checks,
        invisible keys; and one before it for what turns instants into local times or back

@@ -1,6 +1,5 @@
 """Compare: whether a table downstream has the columns and keys that a definition asks for.
 
-In     a definition (upstream), the table as information_schema of the downstream shows it
 Out    whether a column, a default, a key or the partitions are the same; all that differs, by its subject
 Why    servers print the same thing differently: display widths, JSON as LONGTEXT, quoted defaults, `utf8`
        for utf8mb3. What cannot be compared by text (expressions) counts as the same

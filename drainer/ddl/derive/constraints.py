@@ -1,6 +1,5 @@
 """Constraints: what a downstream may refuse without a row being lost: foreign keys, checks, invisible keys.
 
-In     an alteration
 Out    one step each, with the line that says what is missing when it is refused
 Tests  tests/drainer/ddl/derive/test_derive.py
 """

@@ -1,6 +1,5 @@
 """Create table: a whole table, view or sequence from its definition.
 
-In     a definition, the name downstream
 Out    steps: CREATE with columns and keys, without partitions or generated columns if they are refused;
        foreign keys, checks and invisible keys apart
 Tests  tests/drainer/ddl/derive/test_derive.py

@@ -1,6 +1,5 @@
 """Definition of a table as DDL needs it: everything of TiDB's TableInfo that a downstream can have.
 
-In     TableInfo JSON of a job, as tracked
 Out    values: columns, keys, foreign keys, checks, partitions, view, sequence; only what is public
 Never  reads rows or renders SQL; `tidb_binlog.table_info` is what rows are decoded with
 

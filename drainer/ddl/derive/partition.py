@@ -1,6 +1,5 @@
 """Partition: partitions of a table brought from one tracked definition to the next.
 
-In     an alteration, and whether the job emptied or dropped partitions
 Out    steps; where the downstream has no partitions, statements that do to the rows what the job did
 Why    a downstream that could not partition the table still has to lose the rows of a dropped partition,
        and to swap those of an exchanged one; so has one whose partition of that name holds other rows

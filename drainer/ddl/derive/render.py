@@ -1,6 +1,5 @@
 """Render: types, columns, keys, partitions and options of a definition as SQL of one downstream.
 
-In     values of `ddl_definition`, the server (dialect, version, what collations it knows)
 Out    SQL text; what the downstream cannot have is left out and said in `lacks`, one line each
 Why    servers differ in little: collations, functional keys, invisible keys, sequences, row and key sizes
 Never  guesses: a type without a counterpart raises `NotDerivable`

@@ -1,6 +1,5 @@
 """Quarantine controller: whether a DDL of the stream runs or waits, and what an operator decides about it.
 
-Drives  policy and quarantine (cores), the log of what waits, release, the stored entries and decisions
 Owns    the order between them: an entry is durable before the stream continues after its DDL; a decision is
         durable before anything is done about it
 Holds   the checkpoint stays at or below `floor` while anything waits

@@ -1,6 +1,5 @@
 """Decisions: which decision about a waiting DDL makes sense, and what an operator is shown of it.
 
-In     an entry and its queue, what release is doing, what was asked
 Out    a document; `Rejected` or `Conflict` that says what to do instead
 """
 

@@ -1,6 +1,5 @@
 """Queue state: what release does with the queue of a waiting DDL, and what makes it begin and stop.
 
-In     the state of a queue, an event
 Out    the next state. A pair that `TRANSITIONS` does not list cannot happen: it is refused without effect
 
     WAITING          release stopped at a DDL without a decision, or before its end

@@ -1,6 +1,5 @@
 """Rows entry: a table whose rows the downstream refuses for good waits, and all others are replicated.
 
-In     the refusal, what release depends on, of a pipeline whose tasks have ended
 Out    an entry of the quarantine, durable
 Why    lanes have more rows of the table in their queues, after the refused one. None of that is kept: the
        entry says up to where the table is applied, all is pulled again from the checkpoint, and a new start

@@ -1,6 +1,5 @@
 """Shards: whether a DDL of one of several tables that share a target leaves room for the rows of the others.
 
-In     a DDL with what it changes, the definitions by which rows of the other tables are still to come
 Out    what is in its way, a line each; nothing where all their rows fit in the target afterwards
 Holds  a type that is not known to hold another one does not: the DDL waits, which loses nothing
 Why    a table downstream that has lost a column, or refuses NULL, has no place for rows of a table upstream

@@ -1,6 +1,5 @@
 """Downstream schema: what is downstream now, as far as DDL goes: tables with columns, keys and partitions.
 
-In     one connection, (schema, table) names as the drainer calls them
 Out    `Present` of each, None where nothing has that name; what the server is and which collations it knows
 Holds  names are compared as they are written, then in any case
 

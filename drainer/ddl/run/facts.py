@@ -1,7 +1,5 @@
 """Facts: what the downstream says of a DDL: what it has, whether the DDL shows, whether it still runs.
 
-Drives  the DDL session's connection, to read only
-In      a DDL and its plan
 Out     the change to be derived, with what is there; the shape of what it touches; what is in the recycle bin
 
 Tests   tests/drainer/ddl/run/test_runner.py, tests/drainer/ddl/run/test_connection_lost.py

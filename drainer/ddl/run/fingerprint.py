@@ -1,6 +1,5 @@
 """Fingerprint: the downstream's definitions where a statement is about to act, as text that can be stored.
 
-In     one connection, (schema, table) names
 Out    the definition of each as the server prints it, with the number by which the server knows the table
 Why    after a crash, a shape that differs from the stored one says that the statement had run. Two tables
        with equal definitions that swap names print the same; their numbers do not. Where numbers cannot be

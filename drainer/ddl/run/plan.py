@@ -1,6 +1,5 @@
 """Plan: in which way one DDL reaches the downstream, before anything is asked or run.
 
-In     a DDL, the text that an operator gave in its place, where tables are routed to
 Out    texts to run, or that its statements are derived, and what is tried before and after that
 
     the DDL                                       runs as                     where it had run already

@@ -1,7 +1,6 @@
 """DDL progress: what the downstream says of a statement that takes long, and the end of one whose connection
 is gone.
 
-Drives  short connections of their own; the processes that the server lists
 Why     a statement continues after its connection broke: who begins it again must wait for its end
 """
 

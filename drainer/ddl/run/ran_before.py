@@ -1,7 +1,5 @@
 """Ran before: whether a DDL took effect downstream before a crash, a lost connection, or by another program.
 
-In     the fingerprint of what the statement touches, before it and now; or what a job changed and what the
-       downstream has
 Out    verdicts
 Why    error codes cannot say it: a statement continues after its connection broke, and the answer to one that
        succeeded can be lost

@@ -1,6 +1,5 @@
 """Recycle bin: tables that were dropped or truncated are kept for a time, so that a RECOVER finds their rows.
 
-In     a change that takes tables away or brings them back; what is kept already; which tables may be moved
 Out    steps: the table moves to a schema of the drainer's in place of being dropped, and back
 Why    RECOVER TABLE and FLASHBACK bring back rows upstream that are not in the binlog. A downstream that has
        dropped them cannot have them again

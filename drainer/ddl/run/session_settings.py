@@ -1,6 +1,5 @@
 """DDL session: the settings a job's statement ran with upstream, as far as a job says and they matter here.
 
-In     the job's document
 Out    SQL mode, time zone and collation for the session that runs the statement downstream
 
 A job that reorganizes rows keeps the SQL mode and the time zone of its session; others keep neither. Then

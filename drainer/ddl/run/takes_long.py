@@ -1,7 +1,6 @@
 """Takes long: whether a DDL would keep all tables waiting, so that it is to run beside the stream.
 
 Drives  the DDL session's connection; the server is asked with an empty table of the same definition
-In      a DDL and what may be done about column values
 Out     why it takes long, or "" where it does not
 
     kind of DDL                                        takes long, of a large table

@@ -1,6 +1,5 @@
 """Avro: rows in Confluent's wire format, with the schemas that TiCDC documents.
 
-In     transactions of encoded rows; a registry that gives ids to schemas
 Out    key and value of each row: a zero byte, four bytes of the schema's id, Avro's binary encoding
 Why    a table version has its functions from bytes to bytes; its schemas are registered once for a topic
        Avro's long and string are what rows hold: a zigzag varint, a length as one with bytes after it. So

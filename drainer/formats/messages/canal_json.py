@@ -1,6 +1,5 @@
 """Canal JSON: messages as TiCDC writes them in the form of Alibaba's Canal.
 
-In     transactions of encoded rows, DDL, watermarks
 Out    one JSON object a row (or for rows of one kind that follow each other in a table of a transaction)
 Why    `es` and `ts` are both the commit's time, so that a message that is written again is the same bytes
 Source the field lists of TiCDC's documentation of Canal-JSON; `seq` in `_tidb` is this project's own

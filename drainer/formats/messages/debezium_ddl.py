@@ -1,6 +1,5 @@
 """Debezium DDL: what a DDL did, with the tables as they are after it; schemas of Debezium's messages.
 
-In     a DDL with the tracked definitions before and after it; the fields of a row
 Out    key and value of Debezium's schema change message; Kafka Connect's description of the envelope, its
        source and a schema change
 Tests  tests/drainer/formats/messages/test_debezium_json.py

@@ -1,6 +1,5 @@
 """Debezium JSON: messages in the envelope of Debezium, as its JSON converter writes it.
 
-In     transactions of encoded rows, DDL, watermarks
 Out    `before`, `after`, `source`, `op`, `ts_ms`, with or without the schema; a key with the key's columns
 Why    an update that changes the key is a delete and an insert, as Debezium's MySQL connector has it
 Source Debezium's documentation of its MySQL connector; `commit_ts`, `cluster_id` in `source` and watermarks

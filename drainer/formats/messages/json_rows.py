@@ -1,6 +1,5 @@
 """JSON rows: images of rows as the inside of JSON objects, by functions made for one table version.
 
-In     a table version; of each column how its values are written
 Out    source text and functions that turn encoded rows into `"id":1,"name":"a"`
 Why    one pass from bytes to text: the pieces of an object are constants of one formatted string
 Tests  tests/drainer/formats/messages/test_canal_json.py

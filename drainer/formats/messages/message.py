@@ -1,6 +1,5 @@
 """Message: one row change, DDL or watermark, as a message queue or a line of text carries it.
 
-In     transactions of encoded rows, DDL, watermarks (`drainer.txn`)
 Out    messages: bytes that are the same whenever the same change is written again
 Tests  tests/drainer/formats/messages/test_canal_json.py
 """

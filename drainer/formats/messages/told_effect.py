@@ -1,6 +1,5 @@
 """Told effect: what a DDL does to rows, as a message says it.
 
-In     a DDL with the tables as programs see them
 Out    the field `ddl` of `_tidb`, one document in all formats of JSON
 Tests  tests/drainer/formats/messages/test_told_effect.py
 """

@@ -1,6 +1,5 @@
 """Column of obinlog: how a value of a row becomes a `Column` of a message, straight from its bytes.
 
-In     a column's definition
 Out    how a generated walk reads it (`Conversion`), and an expression of the pieces that are its message
 Tests  tests/drainer/formats/obinlog/test_writer.py
 

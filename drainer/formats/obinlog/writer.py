@@ -1,6 +1,5 @@
 """Writer of obinlog: encoded rows become the messages of relay log and Kafka ("slave.binlog", proto2).
 
-In     a table version once, then its encoded rows
 Out    bytes of a `TableMutation` field for each row, of a `Table` around them, of the whole `Binlog`
 Why    a walk made for the table version goes straight from row bytes to message bytes: a value costs one
        lookup and a slice, and the description of the columns, which every record repeats, is made once

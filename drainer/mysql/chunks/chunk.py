@@ -1,6 +1,5 @@
 """Chunk: a part of a table between two places in the order of a key.
 
-In     the key's columns and the literals of both places
 Out    the condition that its rows fulfil, for a WHERE on either side; text to keep it by
 Holds  `low` belongs to the chunk and `high` to the next one, so chunks that follow each other have every row
        once. An end without literals is open: first and last chunk have what lies beyond all known keys

@@ -1,6 +1,5 @@
 """Cut key: the columns by whose order a table is cut into chunks.
 
-In     a table as each server describes it
 Out    the key to cut by for copying, and for comparing; without one the table is read whole
 Holds  columns of a cut key are never NULL, so that every row lies between two of its places
 Why    to copy, any order will do as long as it is one server's. To compare, a place has to part the rows of

@@ -1,7 +1,6 @@
 """Literal rows: the rows of a chunk as the server itself writes them for INSERT, many in one value.
 
 Drives  one session, which has the chunk's table in sight; ends no transaction of it
-In      the columns to write and what both servers say of them
 Out     `(1,'abc',NULL),(2,..)` with the number of its rows; None instead of a way if one column is not exact.
         A row whose literal the server cannot make is counted and is not there: who writes the rows compares
         how many were written

@@ -1,6 +1,5 @@
 """Table size: how large a table is, as the server estimates it, without reading it.
 
-In     a session, a table
 Out    rows and bytes; both from statistics, which may be old
 Why    a dry run says how long a load will take, progress how much of it is done: neither may cost a scan
 """

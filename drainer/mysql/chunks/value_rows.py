@@ -1,7 +1,6 @@
 """Value rows: the rows of a chunk as binlogs would have them, for everything that works on rows.
 
 Drives  one session, which has the chunk's table in sight; ends no transaction of it
-In      a table's definition and what the server says of its columns
 Out     encoded INSERT rows (`tidb_binlog.rowcodec.encoder`), some at a time: fit for rules, masks, `SqlPlan`
 Holds   a value is converted by what the column is on the server and stored as what the definition calls it.
         Stored generated columns come with the row, as TiDB's binlogs have them; virtual ones do not

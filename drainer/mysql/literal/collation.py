@@ -1,6 +1,5 @@
 """Collation: which texts the downstream takes for one key, as bytes that decide a lane.
 
-In     the first-level weights of each character, as the server gives them
 Out    of a text, bytes that are the same for all texts that the collation takes for equal
 Holds  texts that the server takes for equal have equal bytes. Texts that differ may have the same ones
        (accents under `as`, case under `cs`, blanks at the end under NO PAD): that costs parallelism, no more

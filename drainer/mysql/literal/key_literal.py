@@ -1,6 +1,5 @@
 """Key literals: how a value is written so that a list of keys finds what one comparison finds.
 
-In     how a column is read and stored, what it is downstream
 Out    the literal that stands for a value in a condition
 Holds  a literal has the character set and the collation of the column that it is compared with, or is ASCII
        text that has the same bytes there

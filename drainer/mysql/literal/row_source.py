@@ -1,6 +1,5 @@
 """Row literals as source: the statements with which a generated reader ends.
 
-In     which locals hold the raw values of the columns that are written, how each is written
 Out    statements that return `(1,'abc',NULL)`
 Holds  a value with a quote or a backslash, or bytes that are no text, are left to an expression that escapes
 Why    most rows need no escaping: one template makes them. A row with a NULL does not fit it, and is

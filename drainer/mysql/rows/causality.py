@@ -1,6 +1,5 @@
 """Causality: which lane applies a change, so that changes that depend on each other stay in order.
 
-In     a table's definition upstream and downstream, the key of a change
 Out    the number of the lane
 Holds  two changes that the downstream could see as touching the same row or the same unique value always
        go to the same lane, and for a given number of lanes it is always the same one: exactly-once rests

@@ -1,6 +1,5 @@
 """Statements: the net effect of a batch as multi-row SQL.
 
-In     folded changes, the server's limits
 Out    statements as bytes, each with the numbers of rows it may affect (None where the server's count says
        nothing), whether it needs the lax session, and the text that the downstream cannot hold
 Holds  a statement stays below `bytes_max` unless one row alone is larger

@@ -1,6 +1,5 @@
 """Failover: may a standby replace the active drainer of the same node id?
 
-In     what the registry shows of the node id at each call, and whether a node without a lease answers
 Out    take it now, or wait and why
 Holds  a drainer that keeps a lease may be replaced when the lease is gone, or its process is known to be
        gone. One that an operator paused or closed is not replaced: he wanted nothing to be written. A drainer

@@ -1,6 +1,5 @@
 """Hold: lets others see the downstream as it is at one timestamp, by holding the stream still for a moment.
 
-Drives  `hold_state` (core)
 Owns    the tokens, and who waits for the stream to come to a place
 Holds   a stream that stands still goes on at the latest when its limit is over
 Stops   when the stream ends every hold is over, and who waits is told

@@ -1,6 +1,5 @@
 """Pause and reload: what an operator may change while rows are applied, the rate too.
 
-Drives  `rate_limit` (core)
 Owns    whether rows may go downstream now; a change lasts as long as the process
 Holds   an applier asks `admit` before it applies rows
 Stops   `let_go` ends every wait, for good: a paused drainer can be stopped

@@ -1,6 +1,5 @@
 """Rate limit: how long to wait before the next rows go downstream, so that they cost no more than allowed.
 
-In     limits in rows and bytes a second (0: none), and what is about to go out with the time now
 Out    seconds to wait first
 Holds  over any span of t seconds no more than (t + BURST_S) times the limit goes out, plus one transaction
 Why    a transaction cannot be cut at the limit: one larger than a burst goes out whole and is paid for

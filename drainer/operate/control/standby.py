@@ -1,6 +1,5 @@
 """Standby: a second drainer with the same node id, ready to take over when the first one ends.
 
-Drives  `failover` (core), the registry
 Owns    nothing that the active drainer needs: not its name, not its entry, not a row downstream
 Order   port, upstream and history first; then the wait; then the name; then, last, the checkpoint's epoch.
         So no drainer is fenced off by a process that could not replicate itself

@@ -1,6 +1,5 @@
 """Document of the status: it says where this Drainer is, what it waits for and for how long it will.
 
-Drives  `lag` (core), `pump_status`
 Reads   runner and collector when asked; `run` only notes progress once a second, and asks the pump that
         holds the stream what it waits for while the lag is worth it
 Out     `/status` (the Go drainer's keys first, then ours), the gauges of the lag, and `View` for a terminal

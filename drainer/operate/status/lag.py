@@ -10,7 +10,6 @@ are timestamps of the upstream, `physical` in seconds:
     handed over queue lag        here: in the queue before the lanes
     applied     apply lag        handed to a lane, not committed downstream
 
-In     places as timestamps, what the pump says of itself (None where it says nothing, as a Go pump), rates
 Out    seconds by stage, their sum (`total_s`, exactly now - applied), the estimated time until caught up,
        and the reason in words
 Holds  a stage is never negative, and the stages add up to the total. The places were not read at one instant:

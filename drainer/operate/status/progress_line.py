@@ -1,6 +1,5 @@
 """Progress line: where a drainer that catches up is, for an operator at its terminal.
 
-In     `drainer.operate.status.document.View` once a second
 Out    on a terminal one line that is written over; elsewhere, and where the log goes to the same terminal, a
        line of the log every ten seconds. Nothing while the drainer is current
 Never  says that it will be caught up when it will not

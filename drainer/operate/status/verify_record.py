@@ -1,6 +1,5 @@
 """Verify record: what the comparisons of this Drainer have found, and when the next one is due.
 
-In     the beginning of one, the document it ended with or why it came to no end, the time
 Out    `VerifyStatus`, for /status and for the file that outlives the process
 Holds  a comparison that came to no end takes nothing away from what the last one found. It is made again
        soon, and later each time it fails, but never later than one that had not failed

@@ -1,6 +1,5 @@
 """Dump: an image of what the upstream has at one timestamp T.
 
-Drives  the upstream's snapshot and history, threads that write files (`table_dump`)
 Order   T and the schema there; objects and chunks; files; the manifest, which makes an image of them
 Holds   killed at any point, the same command goes on at the same T where the upstream shows it again (TiDB).
         Where it does not, or a table was altered after T, it begins anew at another one: an image is of one T

@@ -1,5 +1,4 @@
 """Images: tables as they were at one commit_ts, as a directory of Parquet files with a manifest.
 
-In     rows of an upstream, or of an archive (`drainer.spark.image`)
 Out    what a restore begins with, an audit and a verification compare with, and any reader of Parquet reads
 """

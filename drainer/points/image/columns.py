@@ -1,6 +1,5 @@
 """Image columns: encoded rows of one table as the Arrow columns of its image.
 
-In     a table version once, then images of its rows (`drainer.reading.archive.decode.images`)
 Out    a struct of all writable columns; what columns cannot hold as JSON text beside it (`INVALID`)
 Holds  the same rows have the same checksum in any order
 Tests  tests/drainer/points/image/test_parquet.py

@@ -1,6 +1,5 @@
 """Manifest: what an image is: its commit_ts, its tables, how many rows each has, a checksum of them.
 
-In     the directory of an image
 Out    `manifest.json`; the definition that the columns of each table have
 Holds  it is written last: a directory without it is no image
 Tests  tests/drainer/points/image/test_parquet.py

@@ -1,6 +1,5 @@
 """Objects: what an image says of databases, tables, views and sequences beside the rows.
 
-In     a directory; definitions as the upstream writes them
 Out    `schema.json`; for an image that has none, what its manifest says of tables
 Why    the manifest has what rows are read by. To make a table again takes more: partitions, foreign keys,
        comments; and views and sequences have no rows

@@ -1,6 +1,5 @@
 """Parquet reader: the files of an image as encoded rows, whoever wrote them.
 
-In     the directory of an image, a table of its manifest
 Out    images of its rows (`drainer.reading.archive.decode.images`), by row group, always in one order
 Holds  a value that its column could not hold is read from the column `INVALID`. Fewer or more rows than the
        manifest says are damage, and so are pages that differ from their checksums

@@ -1,6 +1,5 @@
 """Contents: what a load brings downstream: which databases, tables, views and sequences, under which names.
 
-In     the tracked schema at the load's timestamp, the Drainer's rules
 Out    `Contents`: of each table what it is upstream, where it goes, and whether rules have to see its rows
 Holds  the same tables, under the same names, as a Drainer with these rules has rows and DDL of
 Never  reads rows, or asks a server

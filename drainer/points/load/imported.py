@@ -1,7 +1,5 @@
 """Imported: the checkpoint of a downstream that another tool has filled from a backup.
 
-Drives  the checkpoint store of a database, the savepoint of any other sink; the registry
-In      where the backup stands (`drainer.checkpoint.backup_position`)
 Holds   stored as a load's end: all lanes at T, the schema of T, `consistent`. So no safe mode follows
 Never   touches a downstream that has a checkpoint, unless told so; a Drainer that runs; takes the backup of
         another cluster, or one of a time that is still to come

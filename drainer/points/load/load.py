@@ -1,6 +1,5 @@
 """Load: copies what the upstream has at one timestamp T, so that a Drainer goes on from there.
 
-Drives  the passes (`timestamp_pass`), the session that shows that this load runs
 Order   1. what is stored downstream says whether this begins a load, goes on with one, or is refused
         2. T: the snapshot is opened, the schema at T read, what is there compared with what is wanted
         3. databases, sequences and tables are made; all chunks are copied; views are made

@@ -1,6 +1,5 @@
 """Preparing: the downstream made ready for rows: what is stored of the load, databases, tables.
 
-Drives  one session downstream, the DDL runner on its one session
 Order   what is to be made is stored first, then made, then stored as READY: whatever a crash leaves is known
         to be the load's, and is made again
 Holds   objects are made as a Drainer's derived DDL makes them, a table whole: one that a load made and did

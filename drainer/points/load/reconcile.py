@@ -1,6 +1,5 @@
 """Reconcile: what becomes of each table downstream when a load begins, or goes on.
 
-In     the contents that are wanted, what is stored of an earlier run, what is downstream, the mode
 Out    tables to keep as they are, to begin with, to give up; or why the load is refused
 Holds  nothing that the load did not put there goes unless REPLACE says so. Tables with one target share its
        fate: what one of them began anew, all do

@@ -1,6 +1,5 @@
 """Shown: what a first copy says of itself to people: before, while it runs, at its end.
 
-In     the estimate, the counters, what was loaded; the name of the program that shows it
 Out    standard error while it runs: one line that is written over on a terminal, elsewhere a line now and
        then. Standard output before and afterwards
 Never  says anything while a program reads what is shown (`quiet`)

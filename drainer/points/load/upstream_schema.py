@@ -1,9 +1,7 @@
 """Upstream schema of a load: the tracked schema at T, where the history is all that knows it, too; with the
 upstream's tables at that T.
 
-Drives  the upstream's history; of a publisher's upstream the catalogue; the upstream's snapshot
 Order   which version the history has, then T, then the schema at T: so no job falls between
-In      T; which schema version the history had before T was drawn
 Out     the tracker as a Drainer has it that begins after T
 Why     a job enters the history after its commit_ts was drawn. After the catalogue's fence none can enter
         with one drawn before T, so what the history has then is all there is up to T (`published_at`)

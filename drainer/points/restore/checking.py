@@ -1,7 +1,5 @@
 """Checking: whether a database holds what an image and the changes after it come to.
 
-Drives  `RowSums`; a session of the destination
-In      the same streams that were applied, read once more
 Out     of each table nothing, or how it differs, or why it cannot be compared; rows that were compared
 Holds   memory does not grow with tables. Nothing may write to the destination meanwhile
 Tests   tests/drainer/points/restore/test_restoring.py

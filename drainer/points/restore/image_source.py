@@ -1,6 +1,5 @@
 """Image source: an image as the stream that a sink takes: what makes its tables, then its rows.
 
-In     an image, the rules
 Out    batches and their items, numbered from 1 on in place of a commit_ts; the last number is the image's own
 Holds  the same image under the same rules has the same numbers, so a position in it stays one: each row goes
        downstream once, whether the table has a key or not. Numbers lie far below every commit_ts

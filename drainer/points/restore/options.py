@@ -1,6 +1,5 @@
 """Options of a restore: what a Drainer's file says of the destination, and what one restore is about.
 
-In     a Drainer's configuration, the image or backup, the archive, the timestamp
 Out    the configuration of `reparo` that does it, and its job
 Holds  the same image, archive and rules are the same job, up to whichever timestamp: a later one goes on
 Tests  tests/drainer/points/restore/test_restoring.py

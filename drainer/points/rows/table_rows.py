@@ -1,6 +1,5 @@
 """Table rows: one table of the upstream's snapshot, cut into chunks, its rows as binlogs would have them.
 
-Drives  a session of the snapshot for each cut and each chunk
 Holds   rows take the Drainer's own way: read as values, encoded, ruled
 Tests   tests/drainer/points/rows/test_snapshot_rows.py, tests/drainer/points/dump/test_dump.py
 """

@@ -1,6 +1,5 @@
 """Downstream snapshot: the downstream's tables at one timestamp T of the stream, while rows go on.
 
-Drives  the hold of the Drainer that writes there
 Order   1. sessions are connected
         2. the Drainer holds its stream at T
         3. START TRANSACTION WITH CONSISTENT SNAPSHOT in each session; of a TiDB in one, whose timestamp the

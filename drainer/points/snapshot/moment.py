@@ -1,6 +1,5 @@
 """Moment: upstream and downstream as they were at one timestamp T of the stream, while both are written to.
 
-Drives  a snapshot of each side, the hold of the Drainer between them
 Order   a TiDB shows its past: the downstream is opened first, where the stream is, and the upstream at
         that T. A publisher's database does not: with it locked, the Drainer is armed, then T is drawn and the
         lock given back; the stream goes on to exactly T and is held there until the downstream is open

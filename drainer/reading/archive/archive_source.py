@@ -1,6 +1,5 @@
 """Archive source: an archive as options name it, and what of it is read at a time.
 
-In      options (`read_options`)
 Out     the schema of a view, parts of the archive that are read apart, record batches of a part
 Holds   the archive is surveyed once, when it is first asked for: what is written later is not seen. Columns
         that are not wanted are not made

@@ -1,6 +1,5 @@
 """Frames: changes of an archive as pandas and polars have them, and asked by SQL.
 
-In     record batches, or what a query names
 Out    a DataFrame, or DuckDB's relation
 Holds  what a query names is taken into DuckDB once, so that it may be named twice. What cannot be read of the
        archive is told as by every other reader, not in an error of DuckDB's

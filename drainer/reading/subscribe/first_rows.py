@@ -1,7 +1,5 @@
 """First rows: the rows of a snapshot as items of a stream, before those that follow its timestamp.
 
-Drives  `drainer.points.rows.snapshot_rows`
-In      the upstream's SQL server, by the keys of [syncer.from]
 Out     a transaction of each chunk; a large one where its rows lie on disk
 Tests   tests/integration/subscribe/test_subscribe_snapshot.py
 """

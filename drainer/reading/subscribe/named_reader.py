@@ -1,6 +1,5 @@
 """Named reader: a program that reads the stream under a name, present in the registry as a Drainer is.
 
-Drives  `reader_position` (core), the heartbeat of the registry
 Owns    the entry below `drainers/`, its lease, and the port on which pumps and operators call
 Does    pumps' retention and their closing go by `maxCommitTS` of the entry: it is the reader's position. Done
         transactions move it within `STORE_GAP_S`, and at the close

@@ -5,7 +5,6 @@
             ...
             await stream.done(change)
 
-Drives  `live_stream`, and the row reader that makes Python values
 Owns    connections to the upstream, the registry and the pumps; a directory for large transactions; the name
 Order   the name first, then the place where the stream begins: what is stored is held meanwhile
 Holds   whatever is opened is closed at the end of the `async with`, however it ends

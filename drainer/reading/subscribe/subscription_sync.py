@@ -5,7 +5,6 @@
             ...
             stream.done(change)
 
-Drives  `Subscription`, on an event loop in a thread of its own
 Holds   what is made ahead of the program is bounded: one handful of changes, made while it waits for
         them. Rows of a large transaction are read in the program's own thread, while the other one rests
 Stops   `close`, or the end of the `with`, wherever it is left: Ctrl-C loses no change and leaves no thread

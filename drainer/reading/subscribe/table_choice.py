@@ -3,7 +3,6 @@
     tables=["shop.*", "!shop.tmp_*"]      `*` any characters, `?` one, a leading `!` takes tables out again
     rules={"table-migrate-rule": [...]}   keys of [syncer] of a Drainer's configuration, with their meaning
 
-In     patterns and keys
 Out    a configuration that `rule_set.read_rules` reads: one set of rules, one code that applies them
 Holds  a table is read if a pattern without `!` fits it (or none is given) and none with `!` does; names are
        compared without regard to case. `shop.*` is about the database itself, too (CREATE DATABASE)

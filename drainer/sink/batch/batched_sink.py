@@ -1,6 +1,5 @@
 """Batched sink: the port to a downstream (`drainer.sink`), kept by a batch sink of somebody's.
 
-Drives  batching (core), the writer
 Owns    how far the stream is, what of it is written, the savepoint
 Order   one batch is written at a time, the next one gathers meanwhile; then the savepoint follows
 Holds   a sink that stores its position is asked for it, and the savepoint is a copy; one that stores none

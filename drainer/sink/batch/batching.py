@@ -1,6 +1,5 @@
 """Batching: what waits for a batch sink, in order, and what its next batch is.
 
-In     items with their size, and how far the stream is
 Out    batches: items, and the position that holds once they are written
 Holds  a batch has `rows_max` rows and `bytes_max` bytes at most, or one transaction; DDL and large
        transactions are alone in theirs, so that all before them is written before, and nothing after them

@@ -3,7 +3,6 @@
     in a database   `PositionTable`: a row that moves in the transaction of the changes
     in a file       `PositionFile`: replaced whole and durably, after the data
 
-In     positions (commit_ts), as `write` is given them
 Holds  a row is moved by who has read it last: of two programs that write with one name, one fails before it
        commits
 """

@@ -1,6 +1,5 @@
 """Public items: what batch sinks of programs are given, made of what the translator gives.
 
-In     transactions and DDL with encoded rows (`drainer.txn`)
 Out    the same as `drainer.changes` has them. Rows of a large transaction are read while they are iterated,
        each time from the first one on
 

@@ -1,6 +1,5 @@
 """Sink writer: a batch goes into somebody's sink, however often that takes.
 
-Drives  the sink, on its thread
 Owns    whether the sink is open, what failed last, and when it is tried again
 Order   write; after an exception close and then open, which says where the sink is; then what is missing
 Holds   what the sink calls retriable is tried again after pauses that grow, or the one it asks for; after any

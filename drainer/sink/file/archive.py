@@ -1,6 +1,5 @@
 """Archive: `db-type = "file"`, items of the stream in segments of the Go drainer's form.
 
-Drives  `records` (core), the segments' directory, on a thread of its own
 Owns    the directory's lock: another process of this drainer cannot write here
 Order   append, new definitions before the records that need them; sync, then the checkpoint; a segment that
         is full is closed and its index stored

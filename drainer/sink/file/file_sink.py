@@ -1,6 +1,5 @@
 """File sink: what the stream brings goes into an archive, a directory of files.
 
-Drives  the archive, the savepoint
 Owns    where in the stream it is
 Order   records are in the order of the stream; data is synced, then the savepoint moves
 Holds   nothing is left out and nothing is written twice: the archive's last record says where to start

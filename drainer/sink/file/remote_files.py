@@ -4,7 +4,6 @@
     <archive>/binlog-INDEX   a segment: without the time that names have elsewhere, so that what two lives
                              make of one index is one object
 
-Drives  `ArchiveFiles` in a directory of this machine, the place of the archive
 Order   a segment is synced here; then its definitions, its bytes up to the last whole record, its index and
         the mark are uploaded, in this order; then the checkpoint may move. What is closed and uploaded is not
         kept here

@@ -1,6 +1,5 @@
 """Archive segments: the directory around the segment that is written: indexes, definitions, closed segments.
 
-Drives  the operating system
 Owns    the files of `index/`, which segments are kept
 Holds   a segment is removed only when all older ones are gone, and never the newest one: what is left has no
         gaps. An index is replaced whole; one that is missing or damaged is made again from its segment.

@@ -2,7 +2,6 @@
 
     <archive>/index/<name of the segment>.tables.jsonl
 
-In     table versions as they come with the first row of a segment
 Out    lines of JSON: the checksum and size of what follows, the commit_ts of that row, the archived name, all
        that a `TableVersion` is
 Why    an event names its columns and their types, but neither keys nor what is unsigned, nullable or an

@@ -1,6 +1,5 @@
 """Claim store: values that are too large for a topic, in a place of files.
 
-In     a name, the bytes of a value, piece by piece
 Out    the URI that the message has in their place
 Holds  a value is whole and durable when `close` returns; a name that is written again has the same value
 

@@ -1,6 +1,5 @@
 """Destinations: topics as the sink knows them: how many partitions each has, and what is in them already.
 
-Drives  the client (metadata, ends of partitions), the partition counts
 Owns    which topics are open, what their partitions had when the sink began
 Order   a topic is asked for when the first message for it comes; while brokers are away that is waited for
 Holds   what an earlier life stored is found in the partition where this one would send it

@@ -1,6 +1,5 @@
 """Feed: what comes in becomes messages, each with the place where it goes, in the order of the stream.
 
-Drives  the messages (core), the destinations, the claim store
 Owns    the large transaction that is under way: whether its pieces become one message, several, or one value
         that is kept elsewhere
 Holds   a value that is kept elsewhere is durable before the message that names it is sent

@@ -1,6 +1,5 @@
 """Kafka sink: what the stream brings goes into topics, as messages.
 
-Drives  the client, the destinations, the messages (core), the window (core), the savepoint
 Owns    where in the stream it is, and the large transaction that is under way
 Order   messages of a partition are in the order of the stream; a DDL follows when all before it is
         acknowledged, and is acknowledged before what follows it. The savepoint moves behind acknowledgements

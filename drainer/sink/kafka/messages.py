@@ -1,6 +1,5 @@
 """Messages: what a transaction, a DDL and a watermark are in Kafka, and what becomes of too large ones.
 
-In     transactions of encoded rows, DDL with their statements, timestamps
 Out    envelopes in the order in which they are to be sent
 Holds  obinlog without anything else asked for is byte for byte what the Go drainer sends: one message a
        transaction or DDL, no key, no headers. Whatever is cut or spread over topics says where it stands

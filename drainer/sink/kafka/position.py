@@ -1,6 +1,5 @@
 """Position: what a partition has, as its last message says; and what of a transaction is not there yet.
 
-In     headers and value of a message
 Out    (commit_ts, seq, half): everything of the stream that goes to the partition is there up to this
 Holds  messages of a partition rise in it. `seq` is the ordinal of the last row in the message, counted over
        all rows of the transaction, so that it does not depend on how messages are cut. A message without

@@ -1,6 +1,5 @@
 """Routing: which topic and which partition a message goes to.
 
-In     names of tables, keys, commit timestamps, how many partitions a topic has
 Out    a legal topic name, a partition
 Holds  two tables that a template keeps apart never share a topic: the second one is refused by name.
        The partition of a key is librdkafka's `consistent` one: CRC-32 of the key, modulo their number.

@@ -1,6 +1,5 @@
 """Row feed: messages of rows, in one of the formats that other programs know.
 
-Drives  the format (core), the destinations, the claim store
 Holds   every message has headers about its place. An update that changes a row's key is two messages, a
         delete under the old key and an insert under the new one, each where its key goes. What is too large
         is refused by name, or sent as the key alone, or kept elsewhere before the message that says where.

@@ -1,6 +1,5 @@
 """JSON items: what the sinks of the Drainer that write JSON are given, made of what the translator gives.
 
-In     transactions and DDL with encoded rows (`drainer.txn`)
 Out    of each its messages, one a row: canal-json with TiCDC's `_tidb`. Those of a large transaction are made
        while they are iterated, each time from the first one on
 """

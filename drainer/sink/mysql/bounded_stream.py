@@ -1,6 +1,5 @@
 """Bounded stream: a stream that has an end goes through the MySQL sink, with what works beside it.
 
-In     a runner, batches that end
 Out    whether all of it is downstream and stored
 Stops  `stop` ends it early: what was begun is committed, lanes say where they are
 Tests  tests/drainer/app/test_recovery.py, tests/drainer/reparo/test_applying.py

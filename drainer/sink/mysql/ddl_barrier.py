@@ -1,6 +1,5 @@
 """DDL barrier: what happens to one DDL while all lanes are drained.
 
-Drives  the quarantine, which decides about it; the relay log, the DDL runner, the checkpoint store
 Holds   the intent is durable before the statement runs; the checkpoint that passes the DDL is stored with
         its end, in one transaction. After a crash the shape of the downstream decides whether it had run
 

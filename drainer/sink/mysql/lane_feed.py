@@ -1,6 +1,5 @@
 """Lane feed: what was cut goes to the lanes and, with a relay log, to its disk at the same time.
 
-Drives  the relay log, if there is one
 Holds   lanes get chunks in the order in which they were cut, and commit none before it is durable in the log.
         While one lot is being synced the next one is cut, but not a third: the log bounds what waits
 Stops   `settled` returns when nothing is under way; it raises what made it impossible to feed the lanes

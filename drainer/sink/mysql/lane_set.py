@@ -1,6 +1,5 @@
 """Lane set: the lanes of a number that stays as it is, and what decides which change goes to which.
 
-Drives  the dispatcher and the progress (cores), one thread a lane
 Owns    the lanes; another number of lanes is another lane set, made at a drained point
 Holds   `resolved_ts` never passes a change that is not committed downstream
 Stops   `finish` after what is queued is committed, `abandon` at once; then `join`

@@ -1,6 +1,5 @@
 """Lanes: the lane set of now, and another one when another number of lanes does more.
 
-Drives  `lane_tuning` (core), one lane set at a time
 Owns    the lane set; the samples between two decisions about their number
 Holds   the number changes at a drained point, stored before the new lanes start
 

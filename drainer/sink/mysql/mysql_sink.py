@@ -1,6 +1,5 @@
 """MySQL sink: what the stream brings goes into the tables of a MySQL, a MariaDB or a TiDB.
 
-Drives  the lanes (what TiDB calls workers), the DDL barrier, the relay log, the checkpoint keeper
 Holds   rows before a DDL are committed before it runs, rows after it go out after it is recorded; with a
         relay log, all of it is durable there before it is committed; the stored checkpoint never passes
         uncommitted work

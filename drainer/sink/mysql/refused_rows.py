@@ -1,6 +1,5 @@
 """Refused rows: which row the downstream does not take, and which one is in its way.
 
-In     a lane's session with nothing open, the batch, the constraint that the server named, or the error
 Out    words for the error: both rows by their row keys, the unique key, the commit_ts; values only if allowed
 Holds  nothing stays: the table's rows are sent one by one in a transaction that is rolled back, so that the
        server itself says which one it refuses, and shows what is in its way there and then

@@ -1,6 +1,5 @@
 """Settling: lanes come to stand at one place of the stream, and that is stored.
 
-Drives  the lane feed, the lanes, the checkpoint keeper
 Owns    how far the stream was given
 Stops   raises what ended a lane, or what works beside the stream
 

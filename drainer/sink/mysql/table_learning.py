@@ -1,6 +1,5 @@
 """Table learning: lanes learn of a table before its first row, and what they learn is stored first.
 
-Drives  the table reader, the lane basis (core), the checkpoint keeper
 Holds   how a table's rows are spread is durable before one of them is with a lane. Where it has to be other
         than it was, all lanes stand at one stored place first. Rows that an earlier life may have dispatched
         are spread as they were then, and written as the table downstream is now

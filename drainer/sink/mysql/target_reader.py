@@ -1,6 +1,5 @@
 """Target reader: what lanes need to know of the downstream's tables, read before the first row goes there.
 
-Drives  `table_reader` on a connection of its own
 Holds   a table that is missing downstream is taken to be as upstream's: the lane that writes to it says so,
         after everything before it is committed
 """

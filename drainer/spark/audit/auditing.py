@@ -2,7 +2,6 @@
 
 Drives  an engine: in this process, or on Spark's executors where there is much to read; the archive and,
         where asked, a database or an image: all are only read
-In      a session or what makes one, the options of the data source, what to compare with
 Out     `Outcome`: findings, notes, figures; `report` shows it
 Holds   whatever is wrong with the archive is a finding: an audit ends with an error only if it cannot begin
 """

@@ -1,6 +1,5 @@
 """Document: the outcome of an audit as JSON, for programs.
 
-In     an outcome, the time of the audit
 Out    the facts that the page of `report` shows
 Tests  tests/spark/audit/test_report.py
 """

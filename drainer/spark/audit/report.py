@@ -1,6 +1,5 @@
 """Report: the outcome of an audit as one page without scripts.
 
-In     an outcome, the time of the audit
 Out    HTML that needs nothing beside it; `document` has the same facts for programs
 Holds  what was not checked stands beside what was found: silence must not be taken for health
 """

@@ -1,6 +1,5 @@
 """binlog-spark export: value logs of pumps as a file archive, in commit order.
 
-Drives  the directories; no Spark
 Tests   tests/spark/test_readme_spark.py
 """
 

@@ -1,6 +1,5 @@
 """binlog-spark load: what the upstream has is copied by Spark's tasks, then the stream goes on from there.
 
-Drives  `drainer.points.load` with tasks for its chunks (`chunk_tasks`); then the stream of `stream`
 Holds   killed at any time, the same command goes on: with the copy while that is not done, afterwards with
         the stream. Pumps keep what follows T for the stream's reader from before the first row is read
 Tests   tests/spark/live/test_first_copy.py

@@ -1,6 +1,5 @@
 """Fold: effects of a whole range, brought together by key with Spark's own shuffle and sort.
 
-In     slices of an archive, by task
 Out    a data frame of effects, sorted by place, and so by bucket: a reader takes those of a key
        together as they come (`merge`)
 Why    what is read is folded in the reader first, so that a key changed often crosses the shuffle once a

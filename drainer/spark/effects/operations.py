@@ -1,6 +1,5 @@
 """Operations: what changes of rows do to the keys of tables, several of one key taken together.
 
-In     records, table versions with their definition numbers
 Out    net effects per (table, key): the first and the last operation of what was taken together
 Holds  the result of taking effects together does not depend on how changes were cut into pieces: effects of
        pieces are put together by order alone (`fold`), and give what one piece would have given

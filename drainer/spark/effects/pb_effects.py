@@ -1,6 +1,5 @@
 """pb effects: what many records of a file archive do to the keys of tables, found for all of them at once.
 
-In     records, definitions by way of a walker
 Out    record batches of effects, as `operations` and `fold` have them, already one a key
 Why    of a key that changes often only the last image is ever read; and where values stand in an event
        as they stand in an image, images are put together without a step in Python a row

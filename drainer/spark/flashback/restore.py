@@ -1,6 +1,5 @@
 """Restore: undos go into a database in chunks, each in one transaction together with its place, each once.
 
-Drives  one connection of the caller
 Holds   inside a chunk's transaction rows are locked, compared with what the archive says of them, and only
         then changed: what changed a row since is not lost, the chunk is rolled back and the row named. A
         process that was killed resumes after its last chunk

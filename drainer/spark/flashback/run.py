@@ -1,6 +1,5 @@
 """Flashback: what happened to tables in a range of an archive is taken back.
 
-In     a range of an archive; where to: a file of SQL, or a database
 Out    the file, or the rows as they were before the range; a summary
 Holds  the net effect of the range is found by Spark, one row a key: the first image before wins. Transaction
        by transaction, the last one is taken back first. Either way the order depends on the range alone, so

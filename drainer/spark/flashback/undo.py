@@ -1,6 +1,5 @@
 """Undo: what brings rows back to what they were, as statements and as questions to ask before.
 
-In     net effects: of each row the image that is there now and the one that was there before
 Out    `Undo`s in an order in which they can run; batches of them as a query with the count that it has to
        give, and statements with the counts that they have to give
 Holds  an image is overwritten or removed only where the whole row is what the archive says it is; a row is

@@ -1,6 +1,5 @@
 """Image: tables as they were at a point in time, as Parquet.
 
-In     an archive that reaches back to the tables' creation, or an earlier image and an archive
 Out    a directory with Parquet of each table, and `manifest.json`: commit_ts, tables, rows, checksums
 Holds  the changes fit the image they are put on: each row that they overwrite or remove is there, or the
        image is not made. The manifest is written last: a directory without it is no image

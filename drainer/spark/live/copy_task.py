@@ -1,6 +1,5 @@
 """Copy task: ranges of tables, read at one timestamp, become data files of a lake.
 
-In     ranges as the driver cuts them; T, the schema and the rules there
 Out    what was written, one file a range that has rows
 Holds  rows take the Drainer's own way: what is in the lake is what its changes would have left there
        A file is nothing before the driver commits it, so a task may be done again

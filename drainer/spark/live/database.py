@@ -1,6 +1,5 @@
 """Database: the downstream of a stream is a server; each batch is a job of replay.
 
-Drives  `ReplayRun` for the rows of a batch and its DDL, the Drainer's own checkpoint
 Owns    the checkpoint of the cluster while it is open: a Drainer that starts meanwhile is refused, and so is
         this while a Drainer runs. Ended between two batches, it leaves what a Drainer leaves that was stopped
 Holds   rows of a batch are written once, however often it is begun: progress lies downstream (`job`)

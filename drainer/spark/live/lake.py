@@ -1,6 +1,5 @@
 """Lake: what streams to a lake have alike: where they are, and what becomes of a DDL that needs a decision.
 
-Drives  the position in the warehouse (`drainer.lake.warehouse`)
 Tests   tests/spark/live/test_lake_stream.py, tests/spark/live/test_mirror.py
 """
 

@@ -1,6 +1,5 @@
 """Pump stream: batches of what the Pumps have, one after the other, each brought downstream.
 
-Drives  the survey of the Pumps, the tracked schema, a downstream (`LiveDownstream`), the named reader
 Holds   a batch ends at or below the watermark of every Pump, so it holds the same whenever it is read; or
         with a DDL, which ends its batch. The downstream moves after the batch, and what Pumps may remove
         after the downstream

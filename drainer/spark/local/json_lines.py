@@ -1,6 +1,5 @@
 """JSON lines: rows as Spark's `to_json` writes them.
 
-In     rows of record batches as Python values, their schema
 Out    one JSON object a row, without blanks and without what is null
 Holds  times have milliseconds, as Spark cuts them; binary is base64; a TIME is an interval. The digits of
        FLOAT and DOUBLE are the fewest that tell the number apart, as Java writes them from version 19 on

@@ -1,6 +1,5 @@
 """Archive range: a stretch of an archive between two timestamps, surveyed once, and what it comes to.
 
-In     where the archive is, options of the data source
 Out    what is known of its tables, its schema changes, its last commit_ts; effects in an order of their own,
        found by Spark where there is more than a little to read, else here
 Holds  the end is a number from now on, whatever is written to the archive meanwhile. The order of effects

@@ -1,6 +1,5 @@
 """Downstream tables: what is known of the tables that rows go to, read once between two schema changes.
 
-Drives  a connection of its caller
 Owns    the definitions of the archive, to which it adds those that only the downstream knows
 Holds   what it says is as after the last schema change that ran
 Tests   tests/spark/replay/test_entry.py

@@ -1,6 +1,5 @@
 """Replay: a range of an archive goes downstream, once; by Spark where it is large, here where it is small.
 
-In     an archive, a downstream, a range of commit_ts
 Out    the downstream as it was upstream at the end of the range, a `ReplaySummary`
 Holds  what is done is stored downstream (`job`): the same call after a crash continues where
        the last one stopped, and does nothing twice

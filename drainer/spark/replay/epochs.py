@@ -1,6 +1,5 @@
 """Epochs of a replay: ranges of rows between schema changes, and those changes, in order.
 
-In     the bounds of a range, the schema changes in it
 Out    steps, each numbered by its place: rows of a range of commit_ts, or one schema change
 Holds  every commit_ts of the range is in one step of rows or is the one of a schema change; a schema change
        that is there twice, because a drainer started again, is one step. The numbers depend on nothing else

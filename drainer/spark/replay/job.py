@@ -1,6 +1,5 @@
 """Job: progress of a replay, kept downstream: what was frozen, which steps are done, which chunks written.
 
-Drives  connections of its callers
 Holds   a chunk's row of `spark_progress` moves in the transaction that carries the chunk's rows, under a lock
         on it: of two tasks that write the same chunk one waits, finds it written and leaves it. A job's range
         is what it was when the job began; resuming it with another one is refused

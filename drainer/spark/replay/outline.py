@@ -1,6 +1,5 @@
 """Outline: where in an archive its schema changes are, and so which bytes of it lie between two of them.
 
-In     a survey, a selection
 Out    the schema changes, the last commit_ts, how many transactions and rows were seen
 Why    files whose index knows of no schema change are not read; of the others the heads of records are
        read, by Spark where that is more than a few of them

@@ -1,6 +1,5 @@
 """Replay plan: a range of an archive, frozen, as tasks of known size.
 
-In     an archive, a range, options
 Out    tasks in order: rows between two schema changes with the bytes that hold them, or one schema change
 Holds  nothing of the downstream is asked or changed
 Why    a job must cut rows into the same chunks whenever it resumes: what decides that is frozen with it

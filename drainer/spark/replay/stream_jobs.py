@@ -1,6 +1,5 @@
 """Stream jobs: what the downstream knows of streams that write into it.
 
-Drives  a connection of its caller
 In      rows of `spark_jobs`, one for each batch that is under way or was the last one of its stream
 Holds   a batch is begun by the stream that did the one before: neither a copy of an older checkpoint nor a
         second stream over the same archive writes rows that are there already

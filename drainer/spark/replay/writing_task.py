@@ -1,6 +1,5 @@
 """Writing task: what a task does with a partition of effects.
 
-In     blocks of effects, sorted by bucket, or effects sorted by place
 Out    how many chunks and keys it wrote; for people, since a task that was run again does not count what the
        former one wrote
 Holds  a bucket's chunks are cut by number of keys and by bytes, in the order of places: the same for every

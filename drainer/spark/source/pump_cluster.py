@@ -1,6 +1,5 @@
 """Pump cluster: what a driver asks of upstream, registry and Pumps, for a stream or for a range.
 
-Drives  the upstream's oracle and DDL history, the survey of the Pumps, the reader with a name
 Out     `Bound`: where the next batch ends, and how it is cut for tasks; a range as `Bound`s
 Holds   the reader's name is ours from the beginning to the end: Pumps keep what is not done, and those that
         join wait until the survey has them. Without a name nothing is kept: what is purged is an error

@@ -4,7 +4,6 @@
     ssl-ca, ssl-cert, ssl-key  paths, on each node that runs tasks as well
     name, listen               of a stream alone, see `pump_stream`
 
-In      options (`read_options`), without those that are about files
 Out     partitions, each a stretch of the range of all Pumps between two DDL, and the schema there
 Holds   a frame has everything between `start`, or the oldest that Pumps have, and `stop`, or the upstream's
         time when it is planned. Each action plans anew: without `stop` a later one sees more

@@ -1,6 +1,5 @@
 """Source: `spark.read.format("binlog")`.
 
-In      options (`read_options`), a schema if one is given
 Out     partitions, one a stretch of a segment; in a task record batches of a view
 Holds   the archive is surveyed when the frame is loaded and when it is planned; a frame that is there does
         not see what is written later. A schema that is given prunes columns: only they are made

@@ -1,6 +1,5 @@
 """Stream archive: an archive that is written meanwhile, as a streaming query sees it.
 
-Drives  a location; `stream_offsets` (core) for what may be read and how far a batch goes
 Owns    nothing: what it knows is read again every time, but for the kind and the indexes of closed segments
 Holds   what was listed and the writer's mark belong together. A segment may be compressed meanwhile: offsets
         in it stay what they are

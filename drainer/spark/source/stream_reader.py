@@ -4,7 +4,6 @@
     maxRowsPerTrigger    rows instead; they are counted on the driver before they are read
     failOnDataLoss       true; false: segments that were removed before they were read are passed over
 
-In      offsets of Spark's checkpoint
 Out     offsets, parts of segments for tasks; in a task record batches of a view
 Holds   what a batch reads is decided by its offsets alone, so a batch that is run again has the same rows; an
         offset never goes back. `stop` ends the stream, `availableNow` does at what is there when it begins

@@ -1,6 +1,5 @@
 """Collector: all pumps of the cluster as one ordered stream of batches.
 
-Drives   the merger (core) and one `PumpSource` a pump
 Owns     the watch on the registry, the source tasks, a queue bounded in bytes, the directory where large
          transactions wait
 Holds    nothing is emitted before the first listing of pumps has succeeded, and a listing adds all its pumps

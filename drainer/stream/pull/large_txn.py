@@ -1,6 +1,5 @@
 """Large txn: a large transaction's spilled payload becomes pieces of it, a little in memory at a time.
 
-In     a `Spilled` payload, and who resolves tables
 Out    `Transaction` pieces in execution order, of about a mebibyte or 4,000 rows, with running ordinals
 Holds  kinds, rows and ordinals are those that the whole payload has when it is decoded at once. Everything
        is checked before the first piece: a payload that is broken further on, or rows of a table that

@@ -4,7 +4,6 @@
         row.after["email"] = row.after["email"].lower()
         return row                     # None: the row is left out
 
-In     `module:function`, importable by the process
 Out    the function, and a digest of its module's source
 Holds  a module whose file is another one than before is run anew, beside the one that is in use: functions
        in force stay what they are. What it imports is read once

@@ -1,6 +1,5 @@
 """Rule history: which rules are in force from where on in the stream, as a document that can be stored.
 
-In     configurations, the text that the last start stored
 Out    for every commit_ts the rules that its rows and DDL went out by
 Holds  the rules of rows that may come again are those of that time, whatever the configuration says now
        Other rules come into force at one commit_ts, like a DDL: between two transactions, where all lanes and

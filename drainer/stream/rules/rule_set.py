@@ -1,6 +1,5 @@
 """Rule set: everything that decides what replicates and under which name, as one value that can be replaced.
 
-In     the configuration's keys
 Out    a name filter, an event filter, a router, column and row rules, transactions to pass over, the loopback
        channel
 Never  keeps a rule that cannot be understood: `ConfigError` names the key and the rule

@@ -1,6 +1,5 @@
 """DDL filter: what a finished schema change comes to downstream, given filters and routes.
 
-In     the job, the names it touched (old and new), the rules, the names of all tables
 Out    a verdict: run it, pass over it with the reason, run other statements instead, or refuse it
 Holds  rows and DDL agree: what is not replicated as rows does not run, what is keeps its name and contents
 

@@ -1,6 +1,5 @@
 """Call group: unary calls that came in one read, for a service that takes them together.
 
-In     calls whose request is short and complete; one end for all of them
 Out    good replies through `Outbound`, errors through the `Runner`
 Holds  each call is ended once: one that was cancelled, or whose time is up, has left its group, and what the
        group is ended with passes it over

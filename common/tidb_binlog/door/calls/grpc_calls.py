@@ -1,6 +1,5 @@
 """gRPC calls: calls on the streams of one connection, without a task or a clock.
 
-In     heads and bodies of streams; replies and failures of handlers
 Out    work for the `Runner` (start, cancel, wake), frames through `Outbound`
 Holds  a call's status is sent once; a handler is notified once that its call is over; a stream whose handler
        still runs counts as open; what a peer's requests hold in memory is counted and bounded

@@ -1,6 +1,5 @@
 """Reply room: what the reply of one streaming call may take, for its service to wait for.
 
-Drives  `tidb_binlog.budget`
 Holds   whatever ends the call, its tickets are closed by the service's own `finally`; one not granted
         yet is closed here
 Tests   tests/pump/pull/test_peer_memory.py

@@ -1,6 +1,5 @@
 """Session: what the calls of one connection share, and which call a request is.
 
-In     the heads of requests, time
 Out    calls; refusals in gRPC's or HTTP's words
 Holds  beyond a few MiB, a connection's large requests come one after the other: what a peer costs is one
        message, not one a stream. Memory of requests is counted for the connection, its address and all: over

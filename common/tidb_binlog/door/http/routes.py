@@ -1,6 +1,5 @@
 """Routes: which handler answers which plain HTTP request, whatever version of HTTP it came by.
 
-In     a `Request`: method, target, host, origin, and who asks
 Out    one `Response`; unknown path 404, known path with another method 405 with an empty body, as the Go
        nodes answer; a handler that fails is logged and answered 500
 Holds  a guarded handler runs only after the guard let the request pass. A certificate needs the

@@ -1,6 +1,5 @@
 """Abuse: counts what a peer does beyond use, and ends its connection when a limit is reached.
 
-In     resets, PINGs, SETTINGS, WINDOW_UPDATEs and frames that do nothing
 Out    `ConnectionFault` ENHANCE_YOUR_CALM; names of limits that refused something, in `refusals`
 Why    each such frame costs us more than it costs the peer (CVE-2023-44487, CVE-2024-27316, CVE-2025-8671).
        What real clients do is free: a WINDOW_UPDATE or two and a PING for each call

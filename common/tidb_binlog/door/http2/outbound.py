@@ -1,6 +1,5 @@
 """Outbound: what a connection sends, in order, within the windows that the peer gives (R6.9).
 
-In     replies, messages and trailers from above; windows and settings from the peer
 Out    octets in `out`; `produce` moves queued DATA there, as much as the transport wants
 Holds  never more DATA than the stream's and the connection's window; never a frame longer than the peer's
        SETTINGS_MAX_FRAME_SIZE; streams with queued DATA take turns

@@ -1,6 +1,5 @@
 """Request headers: header blocks of requests, from their frames to what they say (R4.3, R6.10, R10.5.1).
 
-In     HEADERS and CONTINUATION payloads
 Out    `Head`; `Malformed`; `ConnectionFault` when the decoder's state is lost or a limit is passed
 Why    a block that changes no table means the same until one does: C-core's second and every later block is
        eight octets that are looked up, not decoded

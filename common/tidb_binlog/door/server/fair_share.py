@@ -1,6 +1,5 @@
 """Fair share: how much all streams of a door may send in one turn of the event loop.
 
-In     who wants to make a message, of which size
 Out    now, or a future to await before
 Holds  waiters are served in order, a few at a time, each until the turn is used up: messages
        of one stream that are made together leave in one write

@@ -1,6 +1,5 @@
 """Checkpoint: whether the stored row is one that the drainer can go on from.
 
-In     the rows of the checkpoint tables, the cluster's id, what time it is there, the nodes
 Out    findings: rows of other clusters, damaged ones, ones later than the upstream or older than
        what pumps hold
 Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py

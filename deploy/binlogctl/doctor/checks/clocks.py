@@ -1,6 +1,5 @@
 """Clocks: every clock of the cluster against this host's.
 
-In     offsets with the slack of each measurement
 Out    a finding for each clock that is off; one about this host when all the others agree against it
 Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
 """

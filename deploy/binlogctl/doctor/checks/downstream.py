@@ -1,6 +1,5 @@
 """Downstream: whether a MySQL, MariaDB or TiDB server is what a drainer needs.
 
-In     `DownstreamFacts`, seen with the drainer's own user; what it replicates; the upstream's zone if known
 Out    findings: whether it can be reached, its version, rights, tables, and what its settings mean
 Why    a drainer gives its own sessions the modes and the time zone that its literals are made for. The global
        ones count for all others: what loads the first snapshot, a Go drainer, readers

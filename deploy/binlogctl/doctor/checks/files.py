@@ -1,6 +1,5 @@
 """Files: configuration and TLS files, as they lie on the operator's host.
 
-In     what was read of them; the time
 Out    findings: files that cannot be used, end soon, or do not fit; options that contradict each other or
        what this cluster is
 """

@@ -1,6 +1,5 @@
 """Nodes: pumps and drainers of the registry, against what was found at their addresses.
 
-In     `NodeFacts` of each, the upstream's cluster id, the time
 Out    findings: dead nodes, wrong ones, foreign ones, versions, roles that no node has
 Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
 """

@@ -1,6 +1,5 @@
 """Storage: disks of pumps against their floors, and retention against the checkpoints of drainers.
 
-In     `NodeFacts` of pumps and drainers, the upstream's time
 Out    findings: volumes that can never work, that are full or nearly so; drainers that binlogs were purged
        for, or soon will be
 Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py

@@ -1,6 +1,5 @@
 """Upstream: members of PD (or etcd), TiKV stores, and TiDB servers.
 
-In     what was found at each address
 Out    findings: who does not answer, who belongs to another cluster, whether one more may fail; which TiDB
        servers write no binlog
 Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py

@@ -1,6 +1,5 @@
 """Answers: what a pump, a drainer or a TiDB server says of itself over HTTP, ours or the Go one's, as facts.
 
-In     the bodies of /status and /metrics; of a TiDB server, /info
 Out    `Answer`; None for what no node says
 Why    a Go node tells little: no id of its own, no cluster, no version. Its metrics have the disk and what it
        purged, under the names that ours have too

@@ -1,6 +1,5 @@
 """Mending: the statements that put one row downstream right.
 
-In     a table's result and one of its rows that differ
 Out    statements that take rows away, statements that write, or why no statement helps
 Holds  a statement finds a row only as the comparison saw it: every value is compared, by its bytes and not by
        a collation. What was changed since, or was mended already, stays: a repair can be made twice

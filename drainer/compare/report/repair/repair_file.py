@@ -1,6 +1,5 @@
 """Repair file: SQL that mends a downstream, for people to read and for a client to run.
 
-In     every difference, as it is found; tables may be compared at the same time
 Out    one file: the session's settings, then a transaction for each table
 Holds  the file is there whole or not at all; a statement is one line, without bytes that a client would
        change (NUL, line breaks), so that `mariadb < FILE` runs what was written. A name may have line breaks

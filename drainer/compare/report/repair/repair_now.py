@@ -1,7 +1,5 @@
 """Repair now: what a comparison found is put right while the Drainer runs.
 
-Drives  fenced moments (`fenced_moment`), one for each batch of rows
-In      the compared tables, which of their rows differed
 Out     how many rows were mended, how many had become right by themselves, and what was left
 Holds   nothing of the comparison is written: in each batch the rows are read again on both sides, at one T,
         and what differs then is mended in a transaction that no Drainer can overtake. So a batch that is

@@ -1,6 +1,5 @@
 """Binlog arrays: the rows of a stretch of binlogs as Pumps send them, found for thousands at once.
 
-In     payloads of committed transactions
 Out    of each row its binlog, table id, kind and ordinal, and where it lies, in execution order
 Why    two messages and their lists are taken apart for each transaction otherwise, twenty microseconds
 Holds  what is found is what `Translator` finds. What is not exactly as writers make it, a DDL and a schema

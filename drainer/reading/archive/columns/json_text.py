@@ -1,6 +1,5 @@
 """JSON text: images of rows as JSON, one schema for all tables.
 
-In     a table version once, then images of its rows
 Out    JSON of the writable columns in table order; JSON of the key
 Tests  tests/drainer/reading/archive/test_typed_values.py
 

@@ -1,6 +1,5 @@
 """pb arrays: the rows of one table in an archive's records as arrays of typed columns, thousands at once.
 
-In     records; the columns that are wanted
 Out    of the table's events their record, number, kind and arrays of values before and after
 Why    a walk takes events one by one, half a microsecond a value; here a step is taken for thousands
 Holds  the result is what the walk and the readers of images give. What is not exactly as writers make it is

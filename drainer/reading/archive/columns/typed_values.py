@@ -1,6 +1,5 @@
 """Typed values: complete rows as the values of typed columns.
 
-In     a table version and the columns that are wanted of it, as a definition of the table has them; images
 Out    a tuple of what the columns of a data frame are built from (`column_types`), in the order of the wanted
 Holds  a value that the wanted type cannot hold (a zero date, an ENUM without a name) is an `Unfit` with its
        text, never another value; then `met_unfit` is set

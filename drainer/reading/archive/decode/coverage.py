@@ -1,6 +1,5 @@
 """Coverage: what a file of an archive holds, how far it can be read, and what is wrong with it.
 
-In     a file as the survey has it
 Out    one `FileCoverage`: counts, first and last commit_ts, readable bytes, the first problem and its place
 Holds  a file that its index covers is not read, unless it is to be verified: an index is a summary of its
        records, not a proof that they are still there

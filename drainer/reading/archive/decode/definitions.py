@@ -1,6 +1,5 @@
 """Definitions: of which tables the rows of an archive are, and numbers that name them in data frames.
 
-In     definitions that an archive, a DDL history or a database gives; what events say of their columns
 Out    a `TableVersion` by number, or by name, commit_ts and columns
 Holds  equal definitions are one object with one number, in every process: the number is a hash of the
        definition. It is put together on the driver and sent to the tasks

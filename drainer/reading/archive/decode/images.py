@@ -1,6 +1,5 @@
 """Images: from the rows of a binlog to complete rows in one form, before and after a change.
 
-In     a table version once, then its encoded rows
 Out    an image: the writable columns in table order as (column id, datum) pairs, the form of a DELETE. Hidden
        row ids and generated columns are left out, as an archive has no row ids
 Holds  rows with the same values have the same bytes, whether they come from an INSERT, a half of an UPDATE or

@@ -1,6 +1,5 @@
 """pb walk: rows of an archive's events become images, straight from their bytes.
 
-In     the payload of a record, definitions
 Out    runs of rows: (number of the first among all rows of the transaction, rows)
 Why    one record repeats names and types of all columns for every row. A walk made for one shape of event
        and one table version compares them as constants, and most values are the same datum there and here,

@@ -1,7 +1,5 @@
 """Pump range: what Pumps have between two timestamps, read from them as if it were a slice of an archive.
 
-In      where the Pumps of a cluster are, a range of commit_ts without a finished DDL in it, the schema and
-        the rules of there
 Out     `Changes` in commit order, each transaction once; the DDL that it was given
 Holds   all Pumps are read together: a transaction that two of them have is dropped here, where both are seen
         A range that lies at or below the watermark of every Pump is the same whenever it is read

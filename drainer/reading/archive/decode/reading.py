@@ -1,6 +1,5 @@
 """Reading: the records of a slice, whatever wrote them.
 
-In     a slice, a selection, definitions
 Out    `Changes` and `SchemaChange` in the order of the file; with `heads` what a count needs
 Holds  a record that does not fit its checksum ends the reading with `Corruption`, unless `damage` is
        "report": then it is left out, and the view of the files shows it. What was never synced at the end of

@@ -1,6 +1,5 @@
 """Records: what readers of segments give, whatever wrote the segment.
 
-In     runs of rows, each with the place of its first one; what is selected
 Out    values: changes of a transaction, or a piece of them, put together and cut by the selection
 Tests  tests/drainer/reading/archive/decode/test_reading.py
 

@@ -1,6 +1,5 @@
 """Framing: records of a stretch of a file, one after the other, each compared with its checksum.
 
-In     a file as `read(offset, size)`, where to begin and to end
 Out    (offset of the record, payload); `RecordError` where no whole record is
 Why    a file is read in chunks, each byte once: that is what a count costs
 Tests  tests/drainer/reading/archive/decode/test_reading.py

@@ -1,6 +1,5 @@
 """Payload: what a record of a binlog file says before its rows are decoded.
 
-In     the payload of a record
 Out    of which kind its archive is; commit_ts, whether it is a DDL, how many rows of which table and kind
 Why    counting must not cost what decoding costs: fields are stepped over, names are compared as bytes
 Never  takes a payload that is no message of its kind: `Corruption` says so

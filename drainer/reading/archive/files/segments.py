@@ -1,6 +1,5 @@
 """Segments: which files an archive has, and which stretches of them a selection needs.
 
-In     a location; a selection
 Out    `Survey`: files in order with what is known of them, and what is wrong; slices to read, each on its own
 Holds  a slice begins at a record; slices do not overlap and leave out only what the selection leaves out
 Why    a file is skipped by its index, or by the first records of it and of the one after it: no record lies

@@ -1,6 +1,5 @@
 """Chain rule: the image before a change is the image that the previous change of that row left.
 
-In     the steps of rows (`steps`), each with what the previous step of its row left
 Out    findings: lost, doubled, altered changes, wherever a row shows them; how many links were checked
 Holds  a row's first step is a beginning, except in a table whose creation the archive has: there a row that
        is changed or deleted was inserted before. Images under two definitions are compared in the columns

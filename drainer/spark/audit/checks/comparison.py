@@ -1,6 +1,5 @@
 """Comparison: of one table, what of it can be compared with what a database or an image holds.
 
-In     the definition of the table's last rows, the table as it is there, what is known of its beginning
 Out    the columns to compare and their forms, the key, the character sets that hold less; notes on the rest
 Holds  what cannot be compared is named, column by column, with the reason
 Tests  tests/spark/audit/test_auditing.py

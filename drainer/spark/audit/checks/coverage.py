@@ -1,6 +1,5 @@
 """Coverage: is the archive whole, and are its records in order?
 
-In     a row for every file (what the `files` view gives), a row for every run of records (`runs`)
 Out    findings: files missing or twice, damaged bytes, records doubled, out of order, more or fewer than the
        index beside the file says
 Holds  a torn tail of the newest file is what a killed writer leaves: a note. The same elsewhere is damage

@@ -1,6 +1,5 @@
 """Figures: what the summaries of an archive's slices say as a whole.
 
-In     a survey, a summary of every slice, which `tasks` makes record by record
 Out    the files as `coverage` judges them; counts and distributions, which the report shows
 Tests  tests/spark/audit/test_report.py
 """

@@ -1,7 +1,5 @@
 """Image rows: what an image (`drainer.points.image`) holds, in canonical form.
 
-Drives  Parquet files, read with pyarrow
-In      files, each with the columns to compare and where their values are
 Out     (key, row, places that are not known) of every row, packed (`canonical.pack`)
 Holds   a value that its column could not hold is read from the column `_invalid`
 """

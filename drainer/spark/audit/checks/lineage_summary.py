@@ -1,6 +1,5 @@
 """Lineage summary: what the steps of each lineage are, by a count of them.
 
-In     steps of rows, counted where they are read
 Out    of each lineage, up to a timestamp, after it or in all: name, definitions and keys of its rows; changes
        by time for the report
 Tests  tests/spark/audit/test_auditing.py

@@ -1,7 +1,5 @@
 """Reference side: what an archive's rows are compared with: a database, or an image.
 
-Drives  sessions of the database; Parquet files of the image
-In      names of tables, comparisons
 Out     tables as they are described there, all their rows
 Tests   tests/spark/audit/test_auditing.py
 """

@@ -1,7 +1,5 @@
 """Table matching: the contents check of an audit: which tables can be compared, and the comparison.
 
-Drives  a side (`reference_side`), a runner
-In      the steps of an archive with their lineages and profiles; an image where tables may begin
 Out     findings and notes on tables, `contents.check` of those that can be compared
 Holds   a table is compared whole where the archive has its creation or an image has its beginning; else in
         the rows that changed. What is not compared is noted

@@ -1,6 +1,5 @@
 """Tasks of an audit: what is done with slices of an archive, wherever they are read.
 
-In     slices of an archive
 Out    steps of rows; schema changes, a summary of a slice's records, what a file covers, places of records
 Holds  what is damaged is passed over and said in the summary: an audit never ends because it found something
 Tests  tests/spark/audit/test_auditing.py

@@ -1,6 +1,5 @@
 """Compiler of `where`: an expression and a table version to functions of encoded rows.
 
-In     an expression, the definition of a table, how errors name the rule and the table
 Out    for an INSERT and a DELETE row whether it is in the set, for an UPDATE row whether it was and is
 Holds  only the columns that the expression names are decoded, in one pass. Numbers keep every digit; dates
        and times are packed integers; text is its raw bytes, compared by its collation. TRUE is in the set,

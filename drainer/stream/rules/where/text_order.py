@@ -1,6 +1,5 @@
 """Text order: how texts of a collation compare, as MySQL compares them.
 
-In     the raw UTF-8 of two texts, the name of a collation
 Out    keys that are equal where MySQL takes the texts for equal; their order; LIKE, of binary collations
 Holds  exact: every binary collation, `general_ci` (a weight a character), ASCII under `unicode_ci` and
        `0900_ai_ci`. Beyond ASCII these two compare letters without accents and case, which is what they do to

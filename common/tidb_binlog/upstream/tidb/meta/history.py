@@ -1,7 +1,5 @@
 """DDL history and schema of a TiDB cluster, read from the meta keys.
 
-Drives  snapshots of TiKV at a timestamp, the oracle, a hold on garbage while an old schema is read
-In      job ids, timestamps
 Out     job JSON; the schema at a timestamp
 Holds   a page of results, and the next one, which is read while the consumer works on the first
 Why     `schema_at` gives the schema as the binlogs have it: a job that was under way at that time has

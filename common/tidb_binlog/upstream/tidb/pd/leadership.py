@@ -1,6 +1,5 @@
 """Leadership: which address of PD to ask, judged by what its members say and how calls went.
 
-In     answers to GetMembers; addresses at which a call for the leader failed or worked
 Out    addresses for a call to the leader, best first; addresses to ask for members
 Why    the leader moves, and its URLs may be names that only the cluster's own hosts know: then one of the
        configured addresses leads to it, although nothing says which

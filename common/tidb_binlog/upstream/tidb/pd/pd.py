@@ -1,6 +1,5 @@
 """PD: members, regions, stores and the safe points of a real cluster, asked over gRPC.
 
-Drives  the calls that pump, drainer and operators need; `pd_servers` brings each to the leader
 Order   keys go to PD memcomparable and come back raw; a region that PD does not know yet is waited for
 Stops   `close` ends all calls
 """

@@ -1,6 +1,5 @@
 """Key errors: what TiKV says when a request fails on a key, for other reasons than a lock.
 
-In     the error of a key in a reply
 Out    an error of ours, whose class says whether to ask again
 Never  shows a key: it may hold column values
 Tests  tests/common/upstream/tidb/tikv/test_snapshot.py

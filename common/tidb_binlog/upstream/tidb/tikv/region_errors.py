@@ -1,6 +1,5 @@
 """Region errors: what to do about each answer "not here, not now" of TiKV.
 
-In     the region error of a reply
 Out    what to change in what is known of regions and stores, how long to wait, whether to continue at all
 Why    such an error comes inside a successful reply; it is the normal way to learn that a region has moved
 Holds  nothing but the pauses handed out so far, for one operation

@@ -1,6 +1,5 @@
 """Transaction status: what TiKV's answers say of a transaction.
 
-In     replies of MvccGetByKey, CheckTxnStatus and CheckSecondaryLocks
 Out    committed, rolled back, or a lock that stands and for how long; final outcomes again, by start_ts
 Why    a live lock read as "rolled back" loses a transaction: the lock is checked before the commit_ts, and
        an async-commit lock is never a verdict, however old it is
