@@ -3,7 +3,7 @@
 Start   lock the directory, listen (showing what is waited for), wait for etcd, open storage, register, notify
         the drainers, accept prewrites
 Close   refuse prewrites, publish that, wait until every drainer has read everything, then stop
-Reload  on SIGHUP, once the pump is up: see `live_options`
+Reload  on SIGHUP, once the pump is up: see "Live options" below
 Stop    refuse prewrites, publish paused (or, after a close, offline), end the streams, finish writes
         and index, close everything
 
@@ -24,7 +24,6 @@ from contextlib import suppress
 from typing import NoReturn
 
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
-from pump.live_options import take_reloads
 from pump.membership import identity, score
 from pump.membership.closing import Closing
 from pump.membership.registration import Registration
@@ -59,7 +58,7 @@ from tidb_binlog.process import daemon, process_identity
 from tidb_binlog.serving import health, listener
 from tidb_binlog.serving.listener import Listener
 from tidb_binlog.serving.notify_options import notifying, tell_of
-from tidb_binlog.serving.reload import Reload
+from tidb_binlog.serving.reload import Commit, Reload, add_logging
 from tidb_binlog.serving.starting import Starting
 from tidb_binlog.serving.status_page import StatusPage
 from tidb_binlog.status.pump import PumpDocument
@@ -449,3 +448,40 @@ async def run(argv: list[str]) -> int:
 
 def main() -> NoReturn:
     daemon.main("pump", run)
+
+
+# Live options: how a reload changes a running pump. All others are named, and need a restart.
+
+RETENTION_FIELDS = (
+    "gc_s",
+    "retention_bytes",
+    "retention_free_bytes",
+    "retention_protects",
+    "retention_alarm_s",
+)
+
+
+def take_reloads(
+    reload: Reload[PumpConfig],
+    listener: Listener,
+    purger: Purger,
+    disk_guard: DiskGuard,
+    pullers: Pullers,
+) -> None:
+    """Put in place what a reload brings, from now on."""
+
+    def retention(fresh: PumpConfig) -> Commit:
+        policy = fresh.retention_policy
+        return lambda: purger.change_policy(policy)
+
+    def floor(fresh: PumpConfig) -> Commit:
+        return lambda: disk_guard.change_floor(fresh.stop_write_at_bytes)
+
+    def streams(fresh: PumpConfig) -> Commit:
+        return lambda: pullers.change_limits(fresh.pull_streams, fresh.pull_streams_per_connection)
+
+    add_logging(reload)
+    listener.take_reloads(reload)
+    reload.add(RETENTION_FIELDS, retention)
+    reload.add(["stop_write_at_bytes"], floor)
+    reload.add(["pull_streams", "pull_streams_per_connection"], streams)

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 import drainer
 import pumpclient
-from binlog_testing import memory_snapshot
+from binlog_testing import memory_reader
 from binlog_testing.memory_pull import MemoryPull
 from binlog_testing.memory_reader import MemoryReader, MemoryReaders
 from drainer.points.rows.snapshot_position import SnapshotRequest
@@ -174,7 +174,7 @@ class _MemoryWay:
         self,
         memory: MemoryCluster,
         readers: MemoryReaders,
-        state: Callable[[Ts], memory_snapshot.Rows],
+        state: Callable[[Ts], memory_reader.Rows],
         *,
         keeps: bool = False,
     ) -> None:
@@ -198,14 +198,12 @@ class _MemoryWay:
     ) -> MemoryReader:
         return self._readers.open(name)
 
-    async def snapshot(
-        self, request: SnapshotRequest
-    ) -> tuple[memory_snapshot.MemorySnapshot, SchemaTracker]:
+    async def snapshot(self, request: SnapshotRequest) -> tuple[memory_reader.MemorySnapshot, SchemaTracker]:
         upstream, position = request.upstream, request.position
         at = replace(position, ts=position.ts or await upstream.oracle.timestamp())
         rows = await asyncio.to_thread(self.state, at.ts)
         tracker = await read_schema(upstream.history, at.ts, 0)
-        return memory_snapshot.MemorySnapshot(rows, tracker, request.rules, at, upstream.cluster_id), tracker
+        return memory_reader.MemorySnapshot(rows, tracker, request.rules, at, upstream.cluster_id), tracker
 
     def asks(self) -> Ask:
         async def ask(address: str) -> int:

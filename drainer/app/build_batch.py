@@ -20,8 +20,7 @@ from drainer.checkpoint.value import Checkpoint
 from drainer.points.rows.snapshot_position import ROWS_MAX
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.batch.batching import Item
-from drainer.sink.batch.sink_thread import Raised
-from drainer.sink.batch.sink_writer import SinkWriter, is_retriable, words_of
+from drainer.sink.batch.sink_writer import Raised, SinkWriter, is_retriable, words_of
 from drainer.sink.runner import Runner
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.clock import Clock, SystemClock

@@ -23,11 +23,10 @@ from drainer.formats.messages.message import FormatOptions, MessageFormat, open_
 from drainer.sink.background import Background
 from drainer.sink.kafka.claim_store import ClaimStore
 from drainer.sink.kafka.client import Answered, Client
-from drainer.sink.kafka.destinations import Destinations
+from drainer.sink.kafka.destinations import Destinations, PartitionCounts
 from drainer.sink.kafka.feed import Feed, ObinlogFeed
 from drainer.sink.kafka.kafka_sink import KafkaSink
 from drainer.sink.kafka.messages import ObinlogMessages
-from drainer.sink.kafka.partition_counts import PartitionCounts
 from drainer.sink.kafka.routing import TABLE, Topics
 from drainer.sink.kafka.row_feed import RowFeed
 from drainer.sink.kafka.schema_registry import SchemaRegistry

@@ -19,7 +19,7 @@ from drainer.ddl import rules as ddl_rules
 from drainer.operate.control.http import NodeState, Shown, add_control_routes, add_hold_routes, add_routes
 from drainer.operate.control.pause_and_reload import Control, add_rate, rate_of
 from drainer.operate.control.standby import STANDBY, Standby, StandbyStatus
-from drainer.operate.status import progress_line
+from drainer.operate.status import document
 from drainer.operate.status.conditions import conditions, took_over
 from drainer.operate.status.document import ApplierFacts, CollectorFacts, Status, View
 from drainer.sink.runner import Runner
@@ -255,8 +255,8 @@ class Operating:
         add_control_routes(
             self._routes, self.control, self.reload.run, lambda: loading.describe(self.reload.settings)
         )
-        line = progress_line.run(
-            self._view, self._clock, on_terminal=progress_line.fits_terminal(self._settings.log_file)
+        line = document.run(
+            self._view, self._clock, on_terminal=document.fits_terminal(self._settings.log_file)
         )
         self._process.task("progress-line", line)
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from drainer.app.verify_link import ChildLink
 from drainer.compare.report import html_page, json_document
-from drainer.compare.verify.grid import grids
 from drainer.compare.verify.live import LiveVerification
+from drainer.compare.verify.table_work import grids
 from drainer.compare.verify.verifying import Pace, Progress
 from drainer.config.options import DrainerConfig
 from drainer.points.snapshot.drainer_hold import DrainerHold

@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from drainer.checkpoint import table_setup
+from drainer.checkpoint import go_table
 from drainer.checkpoint.fencing import Fence, check_owner, next_epoch
 from drainer.checkpoint.go_table import RowTable
 from drainer.checkpoint.lane_basis_table import LaneBasisTable
@@ -152,7 +152,7 @@ class CheckpointStore:
         self.epoch = 0  # of a start that failed
         with self._connection() as connection:
             self._row.ensure(self._for_row(connection))
-            table_setup.check_engines(connection, self._schema, table_setup.NAMES)
+            go_table.check_engines(connection, self._schema, go_table.NAMES)
             self.basis.ensure(connection)
             self._end_predecessor(connection, starter)
             state = self._lock_state(connection)
@@ -192,7 +192,7 @@ class CheckpointStore:
         try:
             connection.run(statement)
         except NoSuchTable:
-            table_setup.create(
+            go_table.create(
                 connection, self._schema, self._snapshot.create_statement, self.basis.create_statement
             )
             connection.run(statement)

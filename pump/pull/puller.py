@@ -8,7 +8,7 @@ Waits   for the watermark or for a request, never by polling. Who waits for a wa
         `watermark.idle`, which draws a timestamp where nothing else would raise it. A puller that wants to
         know that the pump is there hears something at least that often
 Stops   `end` lets every stream finish its message and close without an error
-Tests   tests/pump/test_server.py, tests/pump/test_live_options.py, tests/pump/pull/test_peer_memory.py
+Tests  tests/pump/test_server.py, tests/pump/test_program_live_options.py, tests/pump/pull/test_peer_memory.py
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from drainer.mysql.transient import Trouble
+from drainer.mysql.errors import Trouble
 from drainer.operate.status.lag import STAGES
 from pump.write.admission import Reason
 from tests.architecture.source import ROOT

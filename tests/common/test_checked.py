@@ -17,7 +17,7 @@ from drainer.points.dump.dump_directory import DumpDirectory
 from drainer.points.image.manifest import Manifest, TableImage
 from drainer.points.image.objects import DatabaseObject, Objects
 from drainer.sink.batch.positions import PositionFile
-from drainer.sink.kafka.partition_counts import PartitionCounts
+from drainer.sink.kafka.destinations import PartitionCounts
 from pump.storage.data_dir import DataDir
 from tidb_binlog import checked
 from tidb_binlog.clock import ManualClock

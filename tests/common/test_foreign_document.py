@@ -30,7 +30,7 @@ from tidb_binlog.errors import BinlogError, Corruption
 from tidb_binlog.foreign_document import json_object, reading, typed
 from tidb_binlog.process.process_identity import ProcessIdentity, is_gone
 from tidb_binlog.table_info import TableInfo
-from tidb_binlog.upstream.standalone import history as standalone_history
+from tidb_binlog.upstream.standalone import catalog as standalone_history
 from tidb_binlog.upstream.standalone import layout
 from tidb_binlog.upstream.tidb.meta import history as tidb_history
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from binlog_playground import result
+from binlog_playground import program
 from binlog_playground.check.live_view import LiveView
 from binlog_playground.check.statistics import Statistics
 from binlog_playground.check.verify import Report
@@ -44,10 +44,10 @@ async def run(options: RigOptions, cluster: RigCluster) -> int:
             report = await (work.demo() if options.replay is None else work.replay(options.replay))
     equal = report.equal and (work.subscribed is None or work.subscribed.equal)
     if options.json:
-        document = result.document(report, work.statistics, options.seed)
-        print(result.json_text(document | more(work.statistics, work.subscribed) | {"equal": equal}))
+        document = program.document(report, work.statistics, options.seed)
+        print(program.json_text(document | more(work.statistics, work.subscribed) | {"equal": equal}))
     else:
-        *told, summary = result.lines(report, work.statistics, REASONS)
+        *told, summary = program.lines(report, work.statistics, REASONS)
         print("\n".join([*told, *subscriber_lines(work.statistics, work.subscribed), summary]), flush=True)
     if options.keep:
         await keep(cluster)
@@ -79,7 +79,7 @@ def subscriber_lines(statistics: Statistics, subscribed: Report | None) -> list[
         return []
     verdict = "verified" if subscribed.equal else f"DIFFERENT: {len(subscribed.differences)} differences,"
     return [
-        *(f"subscriber: {difference}" for difference in subscribed.differences[: result.DIFFERENCES_MAX]),
+        *(f"subscriber: {difference}" for difference in subscribed.differences[: program.DIFFERENCES_MAX]),
         f"subscriber {verdict}: {subscribed.tables} tables, {subscribed.rows_identical} rows identical after"
         f" {statistics.subscribed} row changes",
     ]

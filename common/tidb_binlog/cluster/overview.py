@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tidb_binlog import time_text, tso
-from tidb_binlog.cluster.liveness import life
 from tidb_binlog.cluster.node import CLOSING, OFFLINE, ONLINE, PAUSED, PAUSING
-from tidb_binlog.cluster.registry import DRAINERS, PUMPS
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS, life
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.status.codec import read
 from tidb_binlog.status.drainer import DrainerDocument, LagStatus

@@ -13,10 +13,9 @@ from collections import Counter
 from typing import Final
 
 from tidb_binlog import tso
-from tidb_binlog.cluster.liveness import clock_s, life
 from tidb_binlog.cluster.node import OFFLINE, ONLINE
 from tidb_binlog.cluster.overview import QUIET_S
-from tidb_binlog.cluster.registry import KINDS, PUMPS, ClusterView, NodeEntry
+from tidb_binlog.cluster.registry import KINDS, PUMPS, ClusterView, NodeEntry, clock_s, life
 from tidb_binlog.page.markup import Markup, behind, element, join, place, table
 from tidb_binlog.tso import Ts
 

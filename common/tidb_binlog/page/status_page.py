@@ -14,7 +14,7 @@ from tidb_binlog import version
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS, ClusterView
 from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe.recent_events import Event
-from tidb_binlog.page import curves, drainer_sections, nodes, progress, pump_sections, refresh, way
+from tidb_binlog.page import curves, drainer_sections, nodes, pump_sections, refresh, way
 from tidb_binlog.page.markup import Markup, element, join, place, table, wall
 from tidb_binlog.page.template import STYLE, page, security_policy
 from tidb_binlog.page.verdict import verdict
@@ -29,7 +29,7 @@ PAGE_STYLE: Final = (
     STYLE
     + way.STYLE
     + curves.STYLE
-    + progress.STYLE
+    + drainer_sections.STYLE
     + """
 .verdict ul{margin:8px 0 0;padding-left:20px;font-size:14px;font-weight:400}
 .verdict code{color:#fff;font-size:inherit}
@@ -133,7 +133,7 @@ def _parts(shown: Shown, name: str) -> Iterator[str]:
     yield _verdict(shown, name)
     document = shown.document
     if shown.load is not None:
-        yield section("load", "Load", progress.load(shown.load))
+        yield section("load", "Load", drainer_sections.load(shown.load))
     if not shown.past.is_empty:
         yield section("hour", "Last hour", curves.section(shown.past, shown.kind))
     cluster = nodes.section(

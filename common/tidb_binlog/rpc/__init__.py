@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tidb_binlog.rpc.caller import Caller, caller
 from tidb_binlog.rpc.client import Client
 from tidb_binlog.rpc.service import (
     ABORTED,
@@ -21,6 +20,7 @@ from tidb_binlog.rpc.service import (
     UNIMPLEMENTED,
     UNKNOWN,
     BidiStream,
+    Caller,
     ClientStream,
     NoAnswer,
     RpcStatus,
@@ -29,6 +29,7 @@ from tidb_binlog.rpc.service import (
     Take,
     TakenCalls,
     Unary,
+    caller,
     status_of,
 )
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 from binlogctl.cluster.node_lookup import role
 from tidb_binlog import time_text, tso
 from tidb_binlog.clock import SystemClock
-from tidb_binlog.cluster.liveness import clock_s, life
-from tidb_binlog.cluster.registry import PUMPS, NodeEntry
+from tidb_binlog.cluster.registry import PUMPS, NodeEntry, clock_s, life
 from tidb_binlog.observe import show
 from tidb_binlog.quantities import span
 

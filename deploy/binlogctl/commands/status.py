@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON, NOT_WELL, SOON
 from binlogctl.cluster import snapshot
-from binlogctl.cluster.bars import COLOURS, between, stacked
+from binlogctl.cluster.top_view import COLOURS, between, stacked
 from binlogctl.net import connection
 from tidb_binlog import time_text
 from tidb_binlog.cluster.overview import STAGES, Kept, NodeLine, Overview

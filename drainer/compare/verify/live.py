@@ -13,7 +13,9 @@ Tests   tests/drainer/compare/verify/test_live.py, tests/drainer/compare/verify/
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -21,14 +23,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+from drainer.compare.verify.chunk_comparison import Part
 from drainer.compare.verify.compared_table import ComparedTable
 from drainer.compare.verify.result import Name, OnDifference, Verification
 from drainer.compare.verify.row_source import Edited, Side, Sides, seen_at, sides_at_rest
-from drainer.compare.verify.state_file import StateFile
-from drainer.compare.verify.table_work import Request, is_selected
+from drainer.compare.verify.table_work import Request, TableWork, is_selected
 from drainer.compare.verify.verifying import Pace, Progress, Stopped, Verifying
 from drainer.config.downstream import target_of, upstream_target_of
 from drainer.config.options import DrainerConfig
+from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.connection import connect
 from drainer.mysql.errors import SessionError, TransientError, safe_text
 from drainer.mysql.literal.quoting import string_literal
@@ -38,9 +41,10 @@ from drainer.points.snapshot.drainer_hold import DrainerHold
 from drainer.points.snapshot.moment import Moment, open_moment
 from drainer.reading.subscribe.table_choice import TablePattern
 from drainer.stream.rules.rule_set import Rules, read_rules
-from tidb_binlog import time_text, tso
+from tidb_binlog import checked, time_text, tso
 from tidb_binlog.clock import Clock, SystemClock
-from tidb_binlog.errors import BinlogError, ConfigError, DownstreamError, Unavailable
+from tidb_binlog.errors import BinlogError, ConfigError, Corruption, DownstreamError, Unavailable
+from tidb_binlog.filesystem import replace_file
 from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.net.http_client import HttpClient, Page
@@ -325,3 +329,105 @@ def _why_not(source: Source, rules: Rules) -> str:
     if rules.events.ignored_rows(*source.name):
         return f"a binlog-filter-rule leaves out changes of {source.label}"
     return ""
+
+
+# State file: what a comparison found equal, so that the next run goes on from there.
+#     {"verify": 1, "of": "...", "began_s": 1763868000}   a comparison, what it belongs to, when it began
+#     {"table": "shop.a", "how": "...", "chunk": "...", "rows": [10, 10]}       a chunk that is equal
+# Holds  a line is whole and fits its checksum, or neither it nor what follows counts: it is compared again. A
+#        chunk counts for a table only as long as it is compared in the same way. A finished comparison leaves
+#        no file; one that began more than `KEPT_S` ago is begun anew, for what was equal then says little
+#        today
+# Never  has values of rows, but for those of key columns, by which tables are cut
+
+KEPT_S: Final = 24 * 3600.0
+_VERSION: Final = 2
+_MODE: Final = 0o600
+
+
+class StateFile:
+    """`of`: which sides are compared under which rules; a file of others is begun anew. `began_s`: when what
+    it has began, by the wall clock. Raises `ConfigError` for a file that cannot be read or written."""
+
+    def __init__(self, path: Path, of: str, now_s: float) -> None:
+        self._path = path
+        self._of = _digest(of)
+        self.began_s = now_s
+        self._known: dict[tuple[str, str], list[tuple[Chunk, Part]]] = {}
+        self.resumed = 0
+        try:
+            lines = self._read()
+            replace_file(os.fspath(path), b"".join(lines), _MODE)
+            self._file = path.open("ab", 0)
+        except OSError as error:
+            raise ConfigError(
+                f"{path} cannot be used for the state of the comparison: {error.strerror}",
+                hint="-state names another file",
+            ) from None
+
+    def kept(self, work: TableWork, how: ComparedTable) -> Iterable[tuple[Chunk, Part]]:
+        parts = self._known.pop((work.request.label, _digest(how.identity)), [])
+        self.resumed += len(parts)
+        return parts
+
+    def keep(self, work: TableWork, chunk: Chunk, part: Part) -> None:
+        self._write(
+            {
+                "table": work.request.label,
+                "how": _digest(work.how.identity if work.how is not None else ""),
+                "chunk": chunk.stored(),
+                "rows": [part.rows, part.downstream_rows],
+                "read": part.is_read,
+            }
+        )
+
+    def close(self, *, finished: bool) -> None:
+        self._file.close()
+        if finished:
+            self._path.unlink(missing_ok=True)
+
+    def _write(self, line: dict[str, object]) -> None:
+        self._file.write(checked.document(line) + b"\n")
+
+    def _read(self) -> list[bytes]:
+        """The lines that count, and what they say into `_known`; of another comparison's file none."""
+        try:
+            first, *lines = self._path.read_bytes().splitlines(keepends=True)
+        except (FileNotFoundError, ValueError):
+            return [self._head()]
+        if not self._goes_on(first):
+            return [self._head()]
+        kept = [first]
+        for line in lines:
+            try:
+                document = checked.read_document(line.rstrip(b"\n"))
+                rows, downstream_rows = document["rows"]
+                entry = Chunk.of_stored(document["chunk"]), _part(rows, downstream_rows, document["read"])
+                self._known.setdefault((document["table"], document["how"]), []).append(entry)
+            except (ValueError, KeyError, TypeError, Corruption):
+                break
+            kept.append(line)
+        return kept
+
+    def _head(self) -> bytes:
+        return checked.document({"verify": _VERSION, "of": self._of, "began_s": self.began_s}) + b"\n"
+
+    def _goes_on(self, head: bytes) -> bool:
+        try:
+            document = checked.read_document(head.rstrip(b"\n"))
+            began_s = float(document["began_s"])
+            is_ours = (document["verify"], document["of"]) == (_VERSION, self._of)
+        except (ValueError, KeyError, TypeError):
+            return False
+        if not is_ours or not self.began_s - KEPT_S <= began_s <= self.began_s:
+            return False
+        self.began_s = began_s
+        return True
+
+
+def _part(rows: int, downstream_rows: int, is_read: bool) -> Part:
+    return Part(int(rows), int(downstream_rows), is_read=bool(is_read))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from datetime import UTC, datetime, timedelta, tzinfo
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
-from drainer.ddl.convert import moments, numerals
+from drainer.ddl.convert import moments
 from drainer.ddl.convert.moments import Moment, NoCast
-from drainer.ddl.convert.numerals import EXACT, UINT64_MAX
 from tidb_binlog import table_info as ti
 from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.rowcodec.binary_json import double_text, read_json
@@ -77,7 +77,7 @@ class Source:
         if kind in _MEMBERS:
             return member_name(value, self.type).encode()
         if kind in _FLOATS:
-            return numerals.float_text(value, kind is ColumnKind.FLOAT).encode()
+            return float_text(value, kind is ColumnKind.FLOAT).encode()
         if kind in _CALENDAR:
             clock = kind is not ColumnKind.DATE
             return moments.text_of(self.moment(), self.type.fsp, clock=clock).encode()
@@ -103,7 +103,7 @@ def _number(source: Source) -> int | float | Decimal:
     """A number that is not rounded; for DOUBLE and DECIMAL."""
     value, kind = source.value, source.kind
     if kind in _STRINGS:
-        return numerals.decimal_of(numerals.prefix(source.text()))
+        return decimal_of(prefix(source.text()))
     if kind in _CALENDAR:
         moment = source.moment()
         if kind is ColumnKind.DATE:
@@ -114,7 +114,7 @@ def _number(source: Source) -> int | float | Decimal:
     if kind is ColumnKind.JSON:
         content = source.document()
         if isinstance(content, str):
-            return numerals.decimal_of(numerals.prefix(content))
+            return decimal_of(prefix(content))
         return content if isinstance(content, float) else int(content) if isinstance(content, int) else 0
     assert isinstance(value, int | float | Decimal)
     return value
@@ -134,7 +134,7 @@ def _signed(source: Source, low: int, high: int) -> int:
     """With the value as TiDB rounds it: floats to even, texts and decimals away from zero."""
     value, kind = source.value, source.kind
     if kind in _STRINGS:
-        number = numerals.digits_of(source.text())
+        number = digits_of(source.text())
         if number is None:
             number = low if source.text().lstrip().startswith("-") else high
     elif kind in (ColumnKind.DATETIME, ColumnKind.TIMESTAMP):
@@ -142,17 +142,17 @@ def _signed(source: Source, low: int, high: int) -> int:
     elif kind is ColumnKind.TIME:
         number = int(_time_number(moments.round_half_up(moments.read_time(value), 6)))
     else:
-        number = numerals.rounded(_number(source))
+        number = rounded(_number(source))
     return min(max(number, low), high)
 
 
 def _unsigned(source: Source, high: int) -> int | None:
     """A double that is too large becomes 2^64-1, whatever the column can hold; a negative text is NULL."""
     if source.kind in _STRINGS:
-        digits = numerals.digits_of(source.text())
+        digits = digits_of(source.text())
         return None if digits is None or digits < 0 else min(digits, high)
     number = _number(source)
-    whole = max(numerals.rounded(number), 0)
+    whole = max(rounded(number), 0)
     if whole > high:
         return UINT64_MAX if isinstance(number, float) and source.kind is not ColumnKind.JSON else high
     return whole
@@ -207,7 +207,7 @@ def _to_year(source: Source, target: FieldType) -> Value:
     century = False
     if source.kind in _STRINGS:
         text = source.text()
-        year = numerals.digits_of(text)
+        year = digits_of(text)
         if year is None or year > _INT64:
             return 0
         century = len(source.value) != 4 and not year and text.strip().startswith("0")
@@ -321,7 +321,7 @@ def _to_time(source: Source, target: FieldType) -> Value:
 
 
 def _time_of_number(source: Source, digits: int) -> int | None:
-    number = numerals.rounded(source.value)
+    number = rounded(source.value)
     if not -8385959 <= number <= _INT64:
         return None
     if 8385959 < number < 10_000_000_000:
@@ -345,7 +345,7 @@ def _to_enum(source: Source, target: FieldType) -> Value:
             return 0
         if (place := element(target, name)) is not None:
             return place
-        number = numerals.as_number(name)
+        number = as_number(name)
     else:
         number = _member_number(source, target)
     return number if number is not None and 0 < number <= len(target.elems) else 0
@@ -356,7 +356,7 @@ def _to_set(source: Source, target: FieldType) -> Value:
         name = source.text()
         if (mask := elements_mask(target, name)) is not None:
             return mask
-        number = numerals.as_number(name)
+        number = as_number(name)
     else:
         number = _member_number(source, target)
     return number if number is not None and number < 1 << len(target.elems) else 0
@@ -417,3 +417,72 @@ _WAYS: Final = {
     ColumnKind.TIME: _to_time,
     ColumnKind.JSON: _to_json,
 }
+
+
+# Numerals: numbers as TiDB reads them from texts, rounds and prints them.
+
+UINT64_MAX: Final = (1 << 64) - 1
+EXACT: Final = Context(prec=400, rounding=ROUND_HALF_UP, Emax=10**6, Emin=-(10**6))
+"""Has all digits that a column can have."""
+_FLOAT_PREFIX: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+def prefix(text: str) -> str:
+    """The number that a text begins with, as TiDB reads it; "0" where there is none."""
+    match = _FLOAT_PREFIX.match(text.strip())
+    return match[0] if match else "0"
+
+
+def digits_of(text: str) -> int | None:
+    """Of the number that a text begins with, halves away from zero; None beyond 64 bits."""
+    number_text = prefix(text)
+    mantissa, mark, exponent = number_text.lower().partition("e")
+    if mark and int(exponent) >= 0 and len(mantissa.partition(".")[0]) + int(exponent) > 21:
+        return int(mantissa) if "." not in mantissa else 0  # what TiDB's early detection leaves
+    if mark and int(exponent) < -400:
+        return 0
+    number = int(EXACT.create_decimal(number_text).to_integral_value(ROUND_HALF_UP))
+    return number if -(1 << 63) <= number <= UINT64_MAX else None
+
+
+def decimal_of(text: str) -> Decimal:
+    mantissa, mark, exponent = text.lower().partition("e")
+    if mark and abs(int(exponent)) > 400:
+        exponent = "400" if int(exponent) > 0 else "-400"
+    return Decimal(mantissa + mark + exponent)
+
+
+def rounded(number: int | float | Decimal) -> int:
+    if isinstance(number, float):
+        return round(number)
+    if isinstance(number, Decimal):
+        return int(number.to_integral_value(ROUND_HALF_UP))
+    return int(number)
+
+
+def float_text(value: float, short: bool) -> str:
+    """All digits, never an exponent; of a FLOAT as many as it needs."""
+    if short:
+        value = next(
+            number for size in range(1, 10) if _is_float(number := float(f"{value:.{size}g}"), value)
+        )
+    text = f"{Decimal(repr(value)):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _is_float(number: float, value: float) -> bool:
+    """Both are the same FLOAT."""
+    try:
+        return struct.pack("<f", number) == struct.pack("<f", value)
+    except OverflowError:
+        return False
+
+
+def as_number(text: str) -> int | None:
+    """A text that is a number, as TiDB takes it for one (0x10 is 16)."""
+    try:
+        base = 8 if re.fullmatch(r"0\d+", text) else 0
+        is_plain = text.isascii() and text[:1].isdigit() and not text[-1].isspace()
+        return int(text, base) if is_plain else None
+    except ValueError:
+        return None

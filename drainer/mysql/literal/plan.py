@@ -15,9 +15,8 @@ from typing import Any, Final, Self
 from drainer.mysql.literal.charset import Charset
 from drainer.mysql.literal.collation import Collation
 from drainer.mysql.literal.downstream_column import DownstreamColumn
-from drainer.mysql.literal.identity import lane_form_of
 from drainer.mysql.literal.key_literal import key_literal
-from drainer.mysql.literal.keys import Key, KeyList, Keys, Values, find_keys, key_list
+from drainer.mysql.literal.keys import Key, KeyList, Keys, Values, find_keys, key_list, lane_form_of
 from drainer.mysql.literal.literals import NULL, ColumnSql, column_sql, integer_literal
 from drainer.mysql.literal.quoting import quote_name, text_literal
 from drainer.mysql.literal.row_source import ROW_NAMES, row_source

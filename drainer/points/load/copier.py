@@ -25,13 +25,20 @@ from drainer.checkpoint.load_progress import ChunkState, LoadProgress
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.chunks.literal_rows import BYTES_MAX, LiteralSelect, NotLiteral
 from drainer.mysql.connection import Connection, Target
-from drainer.mysql.errors import DUPLICATE, NOT_ALLOWED, SessionError, StatementRefused, safe_text, trouble_of
+from drainer.mysql.errors import (
+    DUPLICATE,
+    NOT_ALLOWED,
+    SessionError,
+    StatementRefused,
+    Trouble,
+    safe_text,
+    trouble_of,
+)
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.change import APPEND, PUT_INSERT, Change
 from drainer.mysql.rows.row_fold import fold
 from drainer.mysql.rows.statement import Statement, statements
 from drainer.mysql.session import DownstreamSession
-from drainer.mysql.transient import Trouble
 from drainer.points.load.table_copy import AGAIN, ALTERED, TableCopy, summed, unreadable
 from drainer.points.snapshot.sessions import SnapshotLost, UpstreamSnapshot
 from drainer.points.worker_pool import Ended

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from drainer.checkpoint import table_setup
+from drainer.checkpoint import go_table
 from drainer.checkpoint.inspection import Inspection, inspect
 from drainer.checkpoint.load_progress import DONE, LoadProgress, LoadState
 from drainer.checkpoint.resume import is_foreign
@@ -92,7 +92,7 @@ def store_stop(
 def forget_checkpoint(settings: DrainerConfig, cluster_id: int, connection: Connection) -> None:
     """Nothing is stored of the cluster any more; in the transaction of `connection`, where the row is too."""
     schema = settings.checkpoint_schema
-    for name in table_setup.NAMES:
+    for name in go_table.NAMES:
         _delete(connection, schema, name, b"cluster_id=%d" % cluster_id)
     row_target = row_target_of(settings, target_of(settings))
     if row_target is None:

@@ -33,8 +33,14 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.errors import NoSuchTable, SessionError, StatementRefused, TransientError, safe_text
-from drainer.mysql.transient import Trouble
+from drainer.mysql.errors import (
+    NoSuchTable,
+    SessionError,
+    StatementRefused,
+    TransientError,
+    Trouble,
+    safe_text,
+)
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotSessions, prepare_reader
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass, field

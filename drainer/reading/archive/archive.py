@@ -15,17 +15,18 @@ Never  writes, or takes a lock: the Drainer or Pump may be running; what is writ
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from drainer.changes.model import Ddl, Table, Transaction
 from drainer.changes.row_reader import table_of
 from drainer.places.file_system import EXTRA_HINT
 from drainer.places.place import OPTION_PREFIX, Place
-from drainer.reading.archive import frames
 from drainer.reading.archive.decode import coverage, ddl_history, definitions, reading
 from drainer.reading.archive.decode.coverage import FileCoverage
 from drainer.reading.archive.decode.definitions import Definitions
@@ -190,13 +191,13 @@ class Archive:
     ) -> pd.DataFrame:
         """`to_arrow` as a pandas frame of Arrow's types, with a column for each column of an image
         ("after.id"); needs the extra `pandas`."""
-        return frames.pandas_frame(self.to_arrow(table=table, start=start, stop=stop, columns=columns))
+        return pandas_frame(self.to_arrow(table=table, start=start, stop=stop, columns=columns))
 
     def to_polars(
         self, table: str = "", *, start: Bound = None, stop: Bound = None, columns: Sequence[str] = ()
     ) -> pl.DataFrame:
         """`to_arrow` as a polars frame, images are structs; needs the extra `polars`."""
-        return frames.polars_frame(self.to_arrow(table=table, start=start, stop=stop, columns=columns))
+        return polars_frame(self.to_arrow(table=table, start=start, stop=stop, columns=columns))
 
     def sql(self, query: str, *, start: Bound = None, stop: Bound = None) -> duckdb.DuckDBPyRelation:
         """Ask DuckDB, with the extra `duckdb`: `shop.orders` are the changes of that table, with `before` and
@@ -204,7 +205,7 @@ class Archive:
 
         Raises `ConfigError` for what is no query of these, and as `read`.
         """
-        return frames.query(query, lambda table: self.to_arrow(table=table, start=start, stop=stop))
+        return answer_of(query, lambda table: self.to_arrow(table=table, start=start, stop=stop))
 
     # -- parts ---------------------------------------------------------------------------------------
 
@@ -301,3 +302,83 @@ def _text(bound: Bound) -> str:
         moment = first - timedelta(microseconds=first.microsecond % 1000)
         return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
     return str(bound)
+
+
+# Frames: changes of an archive as pandas and polars have them, and asked by SQL.
+# Holds  what a query names is taken into DuckDB once, so that it may be named twice. What cannot be read of
+#        the archive is told as by every other reader, not in an error of DuckDB's
+# Needs  the extra of its name: pandas, polars, duckdb
+
+CHANGES: Final = "changes"
+
+
+def library(name: str) -> Any:
+    """A package. Raises `ConfigError` that says how to get it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{error.name} is not installed", hint=f"pip install 'tidb-binlog[{name}]'"
+        ) from None
+
+
+def pandas_frame(reader: pa.RecordBatchReader) -> pd.DataFrame:
+    """A column of each column of an image ("after.id"). By Arrow's types integers beside nulls stay exact."""
+    pandas = library("pandas")
+    frame: pd.DataFrame = reader.read_all().flatten().to_pandas(types_mapper=pandas.ArrowDtype)
+    return frame
+
+
+def polars_frame(reader: pa.RecordBatchReader) -> pl.DataFrame:
+    """Images are structs."""
+    frame: pl.DataFrame = library("polars").from_arrow(reader.read_all())
+    return frame
+
+
+def answer_of(text: str, changes: Callable[[str], pa.RecordBatchReader]) -> duckdb.DuckDBPyRelation:
+    """What DuckDB answers. `changes` reads those of a table, or of all ("")."""
+    engine = library("duckdb")
+    connection: duckdb.DuckDBPyConnection = engine.connect()
+    try:
+        named = {
+            (schema.lower(), table.lower()): (schema, table) for schema, table in _tables(connection, text)
+        }
+        for schema, table in named.values():
+            source, target = changes(f"{schema}.{table}" if schema else ""), _quoted(table)
+            if schema:
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+                target = f"{_quoted(schema)}.{target}"
+            connection.register("batch", source.schema.empty_table())
+            connection.execute(f"CREATE TABLE {target} AS SELECT * FROM batch")
+            for batch in source:
+                connection.register("batch", batch)
+                connection.execute(f"INSERT INTO {target} SELECT * FROM batch")
+            connection.unregister("batch")
+        return connection.sql(text)
+    except engine.Error as error:
+        hint = f"name tables as database.table, or those of all as {CHANGES}"
+        raise ConfigError(f"the query cannot be answered: {error}", hint=hint) from None
+
+
+def _tables(connection: duckdb.DuckDBPyConnection, text: str) -> Iterator[tuple[str, str]]:
+    """Schema and name of each table that a SELECT names, by DuckDB's own parser; "" and `changes`."""
+    ((parsed,),) = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
+    waiting: list[Any] = [json.loads(parsed)]
+    if waiting[0].get("error"):
+        raise ConfigError(
+            f"the query cannot be answered: {waiting[0]['error_message']}", hint="write a SELECT"
+        )
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            waiting += node.values()
+            if node.get("type") == "BASE_TABLE":
+                catalog, schema, table = (node[f"{part}_name"] for part in ("catalog", "schema", "table"))
+                if not catalog and (schema or table.lower() == CHANGES):
+                    yield schema, table
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

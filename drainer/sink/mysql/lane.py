@@ -34,6 +34,7 @@ from drainer.mysql.errors import (
     SessionError,
     StatementRefused,
     TransientError,
+    Trouble,
     final_error,
     safe_text,
     trouble_of,
@@ -46,7 +47,6 @@ from drainer.mysql.rows.statement import Statement, statements
 from drainer.mysql.rows.table_target import missing, refreshed
 from drainer.mysql.session import DownstreamSession
 from drainer.mysql.table_reader import read_table
-from drainer.mysql.transient import Trouble
 from drainer.relay.relay_log import LogMark
 from drainer.sink.mysql import refused_rows
 from drainer.sink.mysql.lane_work import NotLogged, Overwritten, TooLarge, Waiting, Work, described, traced

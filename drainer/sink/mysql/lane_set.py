@@ -18,8 +18,8 @@ from drainer import metrics
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.mysql.connection import Target
+from drainer.mysql.errors import Trouble
 from drainer.mysql.rows.change import Chunk, Position, TableTarget
-from drainer.mysql.transient import Trouble
 from drainer.sink.mysql.dispatcher import Dispatcher
 from drainer.sink.mysql.lane import Lane, LaneSettings
 from drainer.sink.mysql.lane_work import trace_queued

@@ -8,10 +8,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from drainer.checkpoint.safe_mode import SafeMode
+from drainer.mysql.errors import Trouble
 from drainer.mysql.refusal import Refusal
 from drainer.mysql.rows.change import ROW, Change, Chunk, Position, TableTarget
 from drainer.mysql.rows.statement import Statement
-from drainer.mysql.transient import Trouble
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import trace

@@ -22,8 +22,8 @@ from drainer.reading.archive.files.segments import DEFINITIONS, END, PUMP, Slice
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions
 from drainer.relay import downstream_definitions
-from drainer.spark.audit.checks import chain_check, coverage, table_matching, tasks
-from drainer.spark.audit.checks.chain_check import ChainCheck, Chains
+from drainer.spark.audit.checks import chain_rule, coverage, table_matching, tasks
+from drainer.spark.audit.checks.chain_rule import ChainCheck, Chains
 from drainer.spark.audit.checks.contents import Contents
 from drainer.spark.audit.checks.coverage import Misplaced
 from drainer.spark.audit.checks.figures import (
@@ -312,7 +312,7 @@ class Audit:
     def _chains(self, outcome: Outcome, steps: Rows, profiles: Profiles, born: frozenset[int]) -> None:
         rekeyed = [number for number, profile in profiles.all.items() if len(profile.key_ids) > 1]
         check = ChainCheck(self._archive.definitions, born.difference(rekeyed))
-        outcome.chains = chain_check.together(steps.gather(check))
+        outcome.chains = chain_rule.together(steps.gather(check))
         outcome.findings[CHAINS] = outcome.chains.findings
         notes = outcome.chains.findings.notes
         keyless = [profile for profile in profiles.all.values() if profile.key_ids == {0}]

@@ -26,11 +26,10 @@ from drainer.spark.effects.operations import RowEffect
 from drainer.spark.engine import SMALL_BYTES, SparkOf
 from drainer.spark.flashback import undo
 from drainer.spark.flashback.restore import CHUNK_ROWS, Restorer
-from drainer.spark.flashback.undo import Undo
-from drainer.spark.flashback.undo_script import Tally, body, header
+from drainer.spark.flashback.undo import Tally, Undo, body, header
 from drainer.spark.replay.archive_range import ArchiveRange, Effects
-from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.job import Bucket, Frozen, Job, stored
+from drainer.spark.replay.writer import DownstreamTables
 from tidb_binlog.errors import ConfigError, Rejected
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.time_text import utc

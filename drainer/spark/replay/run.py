@@ -25,11 +25,10 @@ from drainer.reading.archive.files.selection import Selection
 from drainer.relay.source import RelaySchema
 from drainer.spark.effects.operations import Operations, effects_in_order
 from drainer.spark.engine import SparkOf
-from drainer.spark.replay.downstream_tables import DownstreamTables
 from drainer.spark.replay.epochs import Rows
 from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState
 from drainer.spark.replay.plan import BUCKETS_MAX, ReplayPlan, ReplayTask, shares
-from drainer.spark.replay.writer import Phase, Tables, Writer
+from drainer.spark.replay.writer import DownstreamTables, Phase, Tables, Writer
 from drainer.txn import Ddl, TableVersion
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log

@@ -23,7 +23,7 @@ from tests.fakes.pd import FakePd
 from tidb_binlog import rpc, tso
 from tidb_binlog.protobuf_fields import fields
 from tidb_binlog.upstream.standalone import StandaloneUpstream
-from tidb_binlog.upstream.standalone.history import id_of_job
+from tidb_binlog.upstream.standalone.catalog import id_of_job
 from tidb_binlog.upstream.tidb.meta import meta_keys
 from tidb_binlog.wire import kvrpcpb_pb2 as kv
 from tidb_binlog.wire import pdpb_pb2

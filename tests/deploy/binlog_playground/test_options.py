@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from binlog_playground import result
+from binlog_playground import program
 from binlog_playground.check.live_view import LiveView, Snapshot
 from binlog_playground.check.statistics import Statistics, quantile
 from binlog_playground.check.verify import Difference, Report
@@ -37,7 +37,7 @@ def test_rates_of_the_last_seconds_and_of_all() -> None:
 
 def test_the_last_lines_of_an_equal_run() -> None:
     statistics = Statistics(transactions=100, rows=300, ended_s=2.0, lag_s=[0.02, 0.1], first_row_s=3.2)
-    text = result.lines(Report(tables=12, rows_identical=345), statistics)
+    text = program.lines(Report(tables=12, rows_identical=345), statistics)
     assert text[-2] == "verified: 12 tables, 345 rows identical"
     assert text[-1].startswith("summary: 100 transactions (50/s), 300 row changes (150/s)")
     assert "lag p50 20 ms, p99 100 ms" in text[-1]
@@ -48,7 +48,7 @@ def test_differences_limits_and_views_are_printed() -> None:
     report.limited["text outside the character set"] = 2
     report.not_compared = ["db.v (view)"]
     reasons = {"text outside the character set": "it has no such letter"}
-    text = "\n".join(result.lines(report, Statistics(), reasons))
+    text = "\n".join(program.lines(report, Statistics(), reasons))
     assert "db.t: row is missing downstream, key (1)" in text
     assert "limit of the downstream, 2 rows: text outside the character set (it has no such letter)" in text
     assert "not compared: 1 views and sequences: db.v (view)" in text
@@ -57,7 +57,7 @@ def test_differences_limits_and_views_are_printed() -> None:
 
 
 def test_json_result() -> None:
-    document = result.document(Report(tables=2, rows_identical=3), Statistics(), 9)
+    document = program.document(Report(tables=2, rows_identical=3), Statistics(), 9)
     assert document["equal"] is True
     assert (document["tables"], document["rows_identical"], document["seed"]) == (2, 3, 9)
 

@@ -9,7 +9,7 @@ import pytest
 
 import drainer
 from binlog_testing import BinlogCluster
-from binlog_testing.memory_snapshot import MemorySnapshot
+from binlog_testing.memory_reader import MemorySnapshot
 from pumpclient import column
 from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import ConfigError

@@ -10,14 +10,15 @@ import pytest
 
 from drainer.mysql.connection import Away, Connection, own_error, own_errors
 from drainer.mysql.errors import (
+    NUMBERS,
     CommitUnknown,
     ConnectionLost,
     SessionError,
     StatementRefused,
     TransientError,
+    Trouble,
     trouble_of,
 )
-from drainer.mysql.transient import NUMBERS, Trouble
 from tests.cases import case
 from tidb_binlog.errors import Unavailable
 

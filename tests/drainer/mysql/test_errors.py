@@ -9,6 +9,7 @@ from drainer.mysql.errors import (
     NoSuchTable,
     StatementRefused,
     TransientError,
+    Trouble,
     broken_check,
     broken_key,
     final_error,
@@ -16,7 +17,6 @@ from drainer.mysql.errors import (
     session_error,
     trouble_of,
 )
-from drainer.mysql.transient import Trouble
 from tidb_binlog.errors import Unavailable
 
 

@@ -12,8 +12,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-from drainer.ddl.convert.cast import Value, member_name
-from drainer.ddl.convert.numerals import float_text
+from drainer.ddl.convert.cast import Value, float_text, member_name
 from tests.drainer.support import recorded
 from tidb_binlog import table_info as ti
 from tidb_binlog.table_info import ColumnKind, FieldType

@@ -19,16 +19,14 @@ from tidb_binlog.door.calls.call_group import CANCELLED, CallGroup
 from tidb_binlog.door.calls.grpc_calls import GZIP_BYTES_MIN, Call, UnaryCall, Working
 from tidb_binlog.door.calls.http_calls import HttpCall
 from tidb_binlog.door.calls.methods import MethodKind
-from tidb_binlog.door.calls.reply_room import ReplyRoom
-from tidb_binlog.door.calls.stream_calls import StreamCall
+from tidb_binlog.door.calls.stream_calls import ReplyRoom, StreamCall
 from tidb_binlog.door.http.routes import Guard, Peer, Request, Response, Routes
 from tidb_binlog.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, FairShare
 from tidb_binlog.errors import BinlogError, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.rpc import service as codes
-from tidb_binlog.rpc.caller import CALLER
 from tidb_binlog.rpc.message_framing import INFLATE_STEP_BYTES, Inflater, deflate
-from tidb_binlog.rpc.service import RpcStatus, status_of
+from tidb_binlog.rpc.service import CALLER, RpcStatus, status_of
 
 _THREAD_BYTES_MIN: Final = 1 << 16
 _INLINE_PACKED_BYTES: Final = INFLATE_STEP_BYTES // 1100  # gzip packs a thousand octets into one at best

@@ -13,8 +13,12 @@ from tidb_binlog.etcd import client as etcd
 from tidb_binlog.etcd.client import REQUEST_TIMEOUT_S, EtcdClient
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream.standalone.catalog import CatalogChange, Definitions, StandaloneCatalog
-from tidb_binlog.upstream.standalone.history import StandaloneHistory
+from tidb_binlog.upstream.standalone.catalog import (
+    CatalogChange,
+    Definitions,
+    StandaloneCatalog,
+    StandaloneHistory,
+)
 from tidb_binlog.upstream.standalone.layout import CLUSTER_ID, decode_number
 from tidb_binlog.upstream.standalone.oracle import StandaloneOracle
 from tidb_binlog.upstream.standalone.transactions import (

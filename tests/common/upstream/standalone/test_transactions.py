@@ -439,7 +439,7 @@ async def read(history: StandaloneHistory, after_id: int = 0) -> list[bytes]:
 
 
 async def test_the_history_comes_in_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidb_binlog.upstream.standalone.history.PAGE_JOBS", 3)
+    monkeypatch.setattr("tidb_binlog.upstream.standalone.catalog.PAGE_JOBS", 3)
     jobs = [b'{"id": %d}' % number for number in range(1, 7)]
     for job in jobs:
         await world.ours.history.add(job)

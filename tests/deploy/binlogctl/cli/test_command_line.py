@@ -9,8 +9,7 @@ import pytest
 
 from binlogctl.cli import commands, parsers
 from binlogctl.cli.command_line import Call, Help, parse
-from binlogctl.cli.commands import TABLE_OF_COMMANDS
-from binlogctl.cli.help_texts import TEXTS
+from binlogctl.cli.commands import TABLE_OF_COMMANDS, TEXTS
 from binlogctl.cli.settings import CtlSettings
 from tests.cases import case
 from tidb_binlog import version

@@ -9,9 +9,8 @@ import pytest
 from binlogctl.cluster import node_table
 from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
-from tidb_binlog.cluster.liveness import clock_s
 from tidb_binlog.cluster.node import ONLINE, NodeStatus, label_of
-from tidb_binlog.cluster.registry import DRAINERS, PUMPS, NodeEntry
+from tidb_binlog.cluster.registry import DRAINERS, PUMPS, NodeEntry, clock_s
 
 
 def entry(name: str, moment_s: float, *, alive: bool | None = True) -> NodeEntry:

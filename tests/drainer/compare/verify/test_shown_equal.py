@@ -18,7 +18,7 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.changes import canonical
 from drainer.compare.report.repair.repair_file import RepairFile
-from drainer.compare.verify import chunk_comparison, row_parts
+from drainer.compare.verify import chunk_comparison
 from drainer.compare.verify.compared_table import NOT_SHOWN
 from drainer.compare.verify.result import How, State
 from drainer.compare.verify.row_source import Sides, sides_at_rest
@@ -105,7 +105,7 @@ def make_at_random(both: World, number: int, chance: random.Random) -> str:
 def test_a_planted_difference_is_seen(both: World, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
     if chance.random() < 0.5:
-        monkeypatch.setattr(row_parts, "MEMORY_BYTES", 5000)
+        monkeypatch.setattr(chunk_comparison, "MEMORY_BYTES", 5000)
     done = [make_at_random(both, number, chance) for number in range(8)]
     pace = replace(QUICK, chunk_rows=chance.choice([100, 100_000]))
     names = [f"r{number}" for number in range(8)]
@@ -196,21 +196,21 @@ def test_a_sum_that_cannot_be_made_is_followed_by_reading(
 
 
 def test_large_rows_are_compared_in_little_memory(both: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_parts, "MEMORY_BYTES", 1 << 16)
+    monkeypatch.setattr(chunk_comparison, "MEMORY_BYTES", 1 << 16)
     both.make(
         "wide", "id INT PRIMARY KEY, v LONGTEXT", "SELECT seq, REPEAT(seq, 2000) FROM mysql.seq_1_to_200"
     )
     both.run(f"UPDATE {DOWNSTREAM}.wide SET v='' WHERE id % 2")
     most = 0
-    differences = row_parts.RowComparison.differences
+    differences = chunk_comparison.RowComparison.differences
 
-    def counted(self: row_parts.RowComparison, up, down):  # type: ignore[no-untyped-def]
+    def counted(self: chunk_comparison.RowComparison, up, down):  # type: ignore[no-untyped-def]
         nonlocal most
         up, down = list(up), list(down)
         most = max(most, sum(len(value or b"") for row in (*up, *down) for value in row))
         return differences(self, up, down)
 
-    monkeypatch.setattr(row_parts.RowComparison, "differences", counted)
+    monkeypatch.setattr(chunk_comparison.RowComparison, "differences", counted)
     found = both.table("wide", chunk_rows=1000)
     assert (found.changed, found.chunks, found.read_whole) == (100, 1, 1)
     assert len(both.told) >= 100
@@ -221,7 +221,7 @@ def test_each_row_is_read_once(both: World, monkeypatch: pytest.MonkeyPatch) -> 
     """By value, too, and however little memory there is: time grows with the rows alone."""
     both.make("once", "id INT PRIMARY KEY, v DECIMAL(9,1)", "SELECT seq, seq FROM mysql.seq_1_to_2000")
     both.run(f"ALTER TABLE {DOWNSTREAM}.once MODIFY v DECIMAL(9,2)")
-    monkeypatch.setattr(row_parts, "MEMORY_BYTES", 10_000)
+    monkeypatch.setattr(chunk_comparison, "MEMORY_BYTES", 10_000)
     read = 0
     stream = Connection.stream_printed
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drainer.mysql.literal.identity import lane_form_of
+from drainer.mysql.literal.keys import lane_form_of
 from drainer.mysql.literal.plan import SqlPlan, compile_sql
 from drainer.mysql.literal.quoting import quote_name
 from tests.cases import case

@@ -10,8 +10,7 @@ import pytest
 from drainer.operate.control.http import NodeState, Shown
 from drainer.operate.control.pause_and_reload import Control
 from drainer.operate.control.standby import Standby, StandbyStatus
-from drainer.operate.status.document import Status
-from drainer.operate.status.progress_line import BEHIND_S, CURRENT_S, Cadence, text
+from drainer.operate.status.document import BEHIND_S, CURRENT_S, Cadence, Status, text
 from drainer.operate.status.pump_status import PACE_S, SILENT_S, PumpStatusReader, read_status
 from tidb_binlog import tso
 from tidb_binlog.clock import ManualClock

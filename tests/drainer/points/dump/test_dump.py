@@ -13,9 +13,8 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.chunks.chunk import Chunk
-from drainer.points.dump.dump import Dump, Dumped
+from drainer.points.dump.dump import Dump, Dumped, TableDump, Writing
 from drainer.points.dump.dump_directory import PLACE, DumpDirectory
-from drainer.points.dump.writing import TableDump, Writing
 from drainer.points.image.manifest import Manifest, is_image
 from drainer.points.image.objects import Objects
 from drainer.points.load import table_copy

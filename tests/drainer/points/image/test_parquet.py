@@ -18,7 +18,7 @@ from drainer.points.image.parquet_reader import TableReader
 from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.columns.typed_values import ImageValues
 from drainer.reading.archive.decode.images import Images
-from drainer.spark.audit.checks import comparison, image_rows
+from drainer.spark.audit.checks import comparison, reference_side
 from drainer.spark.audit.checks.comparison import IMAGE
 from drainer.txn import Ddl, TableVersion
 from tests.drainer.support.relay_world import items
@@ -144,7 +144,7 @@ def test_whichever_bit_of_a_file_is_flipped_no_other_rows_are_read(tmp_path: Pat
     """By a restore and an audit. Checksums of Parquet are of pages: what says how to read them has none."""
     version, images = max(stored("types").items(), key=lambda one: len(one[1]))
     reader = write(tmp_path, version, images[:5])
-    how, _ = comparison.plan(1, version, image_rows.described(version), whole=True, side=IMAGE)
+    how, _ = comparison.plan(1, version, reference_side.described(version), whole=True, side=IMAGE)
     assert how is not None
     (path,) = (tmp_path / reader.table.directory).iterdir()
     data, rng = path.read_bytes(), random.Random(26)
@@ -153,12 +153,12 @@ def test_whichever_bit_of_a_file_is_flipped_no_other_rows_are_read(tmp_path: Pat
         with pytest.raises(Corruption):
             read(TableReader(str(tmp_path), reader.table))
         with pytest.raises(Corruption, match="does not fit its checksum"):
-            image_rows.image_files(str(tmp_path), reader.table, how)
+            reference_side.image_files(str(tmp_path), reader.table, how)
     path.write_bytes(data)
     assert read(reader) == images[:5]
     path.with_name("part-000001.parquet").write_bytes(data)
     with pytest.raises(Corruption, match="other files"):
-        image_rows.image_files(str(tmp_path), reader.table, how)
+        reference_side.image_files(str(tmp_path), reader.table, how)
 
 
 def test_a_disk_that_takes_no_more_is_told(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from binlogctl.commands.config import examine
 from drainer.config import sink_options as kafka_options
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.sink.kafka import position
+from drainer.sink.kafka.destinations import NAME
 from drainer.sink.kafka.feed import CLAIM_HEADER
 from drainer.sink.kafka.messages import KIND, LAST
-from drainer.sink.kafka.partition_counts import NAME
 from tidb_binlog.config import declaring
 
 ROOT = Path(__file__).resolve().parents[4]

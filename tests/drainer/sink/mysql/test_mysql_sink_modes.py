@@ -19,8 +19,7 @@ from drainer.checkpoint.keeper import HOLD_S, PURGE_S
 from drainer.ddl.run import progress
 from drainer.formats.binlog_directory import BinlogDirectory, DiskFull
 from drainer.mysql.connection import Target, connect
-from drainer.mysql.errors import NoSuchTable, SessionError
-from drainer.mysql.transient import Trouble
+from drainer.mysql.errors import NoSuchTable, SessionError, Trouble
 from drainer.relay.relay_log import Entry, RelayFiles, RelayLog
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import INSERT, Transaction

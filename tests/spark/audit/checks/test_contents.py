@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 from drainer.changes import canonical
 from drainer.mysql.rows.column_match import Dialect
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.spark.audit.checks import chain_check, comparison, contents, image_rows
-from drainer.spark.audit.checks.chain_check import ChainCheck
-from drainer.spark.audit.checks.chain_rule import BROKEN, KEPT, LOST, UNREADABLE
+from drainer.spark.audit.checks import chain_rule, comparison, contents, reference_side
+from drainer.spark.audit.checks.chain_rule import BROKEN, KEPT, LOST, UNREADABLE, ChainCheck
 from drainer.spark.audit.checks.comparison import Comparison, RowReader
 from drainer.spark.audit.checks.contents import Beginning, ContentsInput, SideRow
 from drainer.spark.audit.checks.lineage_summary import Profiles, StepCounts
@@ -114,7 +113,7 @@ def test_profiles_and_chains(spark: SparkSession, made: History) -> None:
         profiles = Profiles.of(until_ts, steps.gather(StepCounts(made.definitions, until_ts, BUCKET_S)))
         rekeyed = [number for number, one in profiles.all.items() if len(one.key_ids) > 1 and number >= 0][:2]
         check = ChainCheck(made.definitions, made.born.difference(rekeyed))
-        chains = chain_check.together(steps.together(*SORTED).gather(check))
+        chains = chain_rule.together(steps.together(*SORTED).gather(check))
         found.append((profiles.all, profiles.until, profiles.after, profiles.changes, chains))
     assert found[0] == found[1]
     *_, chains = found[0]
@@ -143,7 +142,7 @@ def comparisons_of(made: History, steps: Iterable[RowStep], rng: random.Random) 
 
 
 def described(version: TableVersion, charset: str) -> Any:
-    there = image_rows.described(version)
+    there = reference_side.described(version)
     columns = tuple(replace(one, charset=charset) if one.type == "text" else one for one in there.columns)
     return replace(there, columns=columns, dialect=Dialect.MARIADB)
 

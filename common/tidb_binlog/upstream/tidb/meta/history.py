@@ -24,7 +24,7 @@ from tidb_binlog.foreign_document import UNREADABLE
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream.tidb.meta import meta_keys, stored_row
+from tidb_binlog.upstream.tidb.meta import meta_keys
 from tidb_binlog.upstream.tidb.tikv.key_errors import Collected
 from tidb_binlog.upstream_port import GarbageHold, SchemaAt, SchemaPage, TimestampOracle, UnderWay
 
@@ -104,7 +104,7 @@ class TidbHistory:
         now = self._snapshot(await self._oracle.timestamp())
         text = await now.get(meta_keys.job_key(job_id))
         if text is None and (row := await now.get(meta_keys.history_row_key(job_id))):
-            text = stored_row.bytes_of(row, meta_keys.HISTORY_TABLE_META)
+            text = meta_keys.bytes_of(row, meta_keys.HISTORY_TABLE_META)
         return text or None
 
     async def pages(self, after_id: int = 0) -> AsyncIterator[list[bytes]]:
@@ -253,7 +253,7 @@ async def _running_jobs(then: Snapshot) -> list[bytes]:
     """Jobs under way, from the table of them and from the lists that older clusters have."""
     texts = []
     async for page in then.scan(*meta_keys.running_range()):
-        texts += [stored_row.bytes_of(row, meta_keys.JOB_TABLE_META) for _, row in page]
+        texts += [meta_keys.bytes_of(row, meta_keys.JOB_TABLE_META) for _, row in page]
     for span in meta_keys.JOB_LISTS:
         async for page in then.scan(*span):
             texts += [value for _, value in page]

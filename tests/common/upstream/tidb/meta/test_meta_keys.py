@@ -7,7 +7,7 @@ import pytest
 from tests.fakes.meta import row_value
 from tidb_binlog.errors import Corruption, Rejected
 from tidb_binlog.rowcodec.keys import record_key
-from tidb_binlog.upstream.tidb.meta import meta_keys, stored_row
+from tidb_binlog.upstream.tidb.meta import meta_keys
 
 HISTORY = "6d44444c4a6f624869ff73746f7279000000fc0000000000000068"
 DATABASES = "6d4442730000000000fa0000000000000068"
@@ -90,22 +90,22 @@ def test_keys_that_are_none() -> None:
 @pytest.mark.parametrize("size", [0, 1, 300, 70_000])
 def test_a_column_of_a_stored_row(row_format: int, size: int) -> None:
     row = row_value({2: 7, 5: b"x" * size, 6: b"other", 300 if size > 300 else 30: b"y"}, row_format)
-    assert stored_row.bytes_of(row, 5) == b"x" * size
-    assert stored_row.bytes_of(row, 6) == b"other"
-    assert stored_row.bytes_of(row, 9) is None
+    assert meta_keys.bytes_of(row, 5) == b"x" * size
+    assert meta_keys.bytes_of(row, 6) == b"other"
+    assert meta_keys.bytes_of(row, 9) is None
 
 
 def test_rows_with_nulls_and_rows_cut_off() -> None:
     # Format 2: one value (id 2, "ab"), one NULL (id 5). Format 1: id 5 NULL.
     row = bytes.fromhex("80000100010002050200") + b"ab"
-    assert stored_row.bytes_of(row, 2) == b"ab"
-    assert stored_row.bytes_of(row, 5) is None
-    assert stored_row.bytes_of(b"\x08\x0a\x00", 5) is None
-    assert stored_row.bytes_of(b"\x00", 5) is None
+    assert meta_keys.bytes_of(row, 2) == b"ab"
+    assert meta_keys.bytes_of(row, 5) is None
+    assert meta_keys.bytes_of(b"\x08\x0a\x00", 5) is None
+    assert meta_keys.bytes_of(b"\x00", 5) is None
     for row_format in (1, 2):
         whole = row_value({5: b"abcdef"}, row_format)
         for end in range(1 if row_format == 2 else 2, len(whole)):
             with pytest.raises(Corruption, match="stored row of"):
-                stored_row.bytes_of(whole[:end], 5)
+                meta_keys.bytes_of(whole[:end], 5)
     with pytest.raises(Corruption):
-        stored_row.bytes_of(b"", 5)
+        meta_keys.bytes_of(b"", 5)

@@ -8,8 +8,7 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.verify.chunk_comparison import Part
-from drainer.compare.verify.grid import CELLS_MAX, TABLES_MAX, grids
-from drainer.compare.verify.table_work import Request, TableWork
+from drainer.compare.verify.table_work import CELLS_MAX, TABLES_MAX, Request, TableWork, grids
 from drainer.compare.verify.verifying import Progress
 from drainer.mysql.chunks.chunk import Chunk
 from tests.drainer.compare.verify.world import DOWNSTREAM, World, world

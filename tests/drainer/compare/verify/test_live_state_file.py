@@ -10,8 +10,8 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.verify.chunk_comparison import Part
+from drainer.compare.verify.live import KEPT_S, StateFile
 from drainer.compare.verify.result import State, Verification
-from drainer.compare.verify.state_file import KEPT_S, StateFile
 from drainer.compare.verify.table_work import Request, TableWork
 from drainer.compare.verify.verifying import Progress, Stopped
 from drainer.mysql.chunks.chunk import Chunk

@@ -16,7 +16,7 @@ from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.views.changes import INVALID, schema
 from drainer.spark.audit.auditing import audit
-from drainer.spark.audit.checks import comparison, image_rows
+from drainer.spark.audit.checks import comparison, reference_side
 from drainer.spark.audit.checks.comparison import IMAGE, Comparison, RowReader
 from drainer.spark.image import Decoding
 from drainer.spark.source.spark_types import struct_of
@@ -57,12 +57,12 @@ def write(directory: Path, version: TableVersion, images: list[bytes]) -> TableI
 
 
 def plan(version: TableVersion, there: TableVersion) -> Comparison | None:
-    how, _ = comparison.plan(1, version, image_rows.described(there), whole=True, side=IMAGE)
+    how, _ = comparison.plan(1, version, reference_side.described(there), whole=True, side=IMAGE)
     return how
 
 
-def read(how: Comparison, files: list[image_rows.ImageFile]) -> list[comparison.Compared]:
-    return [row for file in files for row in image_rows.rows(file)]
+def read(how: Comparison, files: list[reference_side.ImageFile]) -> list[comparison.Compared]:
+    return [row for file in files for row in reference_side.rows(file)]
 
 
 @pytest.mark.parametrize("scenario", ["types", "keys", "charset", "ddl"])
@@ -77,13 +77,13 @@ def test_a_row_reads_alike_from_an_image_and_from_the_archive(tmp_path: Path, sc
         assert how is not None
         reader = RowReader(how, lambda _, version=version: version)  # type: ignore[misc]
         wanted = [reader.read(image, 0) for image in images]
-        assert read(how, image_rows.image_files(str(directory), table, how)) == wanted
-        assert read(how, image_rows.as_beginning(str(directory), table, how)) == wanted
+        assert read(how, reference_side.image_files(str(directory), table, how)) == wanted
+        assert read(how, reference_side.as_beginning(str(directory), table, how)) == wanted
         writer = TableWriter(str(directory / "load"), version)
         writer.begin()
         with writer.part(0) as part:
             part.add(images)
-        files = image_rows.image_files(str(directory / "load"), writer.table_image(), how)
+        files = reference_side.image_files(str(directory / "load"), writer.table_image(), how)
         assert read(how, files) == wanted
 
 
@@ -95,7 +95,9 @@ def test_a_beginning_reads_under_a_later_definition(tmp_path: Path) -> None:
     how = plan(new, new)
     assert how is not None
     reader = RowReader(how, lambda _: old)
-    for row, image in zip(read(how, image_rows.as_beginning(str(tmp_path), table, how)), images, strict=True):
+    for row, image in zip(
+        read(how, reference_side.as_beginning(str(tmp_path), table, how)), images, strict=True
+    ):
         wanted = reader.read(image, 0)
         assert wanted is not None
         assert row.key == wanted.key
@@ -115,10 +117,10 @@ def test_files_that_are_not_there_or_damaged_are_told(tmp_path: Path) -> None:
     (path,) = (tmp_path / table.directory).iterdir()
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(Corruption, match=r"part-0.parquet cannot be read"):
-        read(how, image_rows.image_files(str(tmp_path), table, how))
+        read(how, reference_side.image_files(str(tmp_path), table, how))
     path.unlink()
     with pytest.raises(Corruption, match="has no Parquet files"):
-        image_rows.image_files(str(tmp_path), table, how)
+        reference_side.image_files(str(tmp_path), table, how)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogctl.cluster.bars import between, curve, stacked
+from binlogctl.cluster.top_view import between, curve, stacked
 
 SECONDS = st.floats(0, 1e6)
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from drainer.compare.verify import row_parts
-from drainer.compare.verify.chunk_comparison import part_of
+from drainer.compare.verify import chunk_comparison
+from drainer.compare.verify.chunk_comparison import Differing, PartedComparison, SideRows, part_of
 from drainer.compare.verify.compared_table import ComparedTable, compared_table
 from drainer.compare.verify.result import LISTED_MAX, Kind
 from drainer.compare.verify.row_differences import Printed
-from drainer.compare.verify.row_parts import Differing, PartedComparison, SideRows
 from drainer.compare.verify.table_work import Request, TableWork
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.literal.downstream_column import DownstreamColumn
@@ -73,7 +72,7 @@ def test_parts_find_what_the_whole_does(monkeypatch: pytest.MonkeyPatch, seed: i
     downstream += [(b"%d" % -number, None, None) for number in range(1, chance.randrange(1, 30))]
     chance.shuffle(downstream)
     whole = compared(table, upstream, downstream)
-    monkeypatch.setattr(row_parts, "MEMORY_BYTES", chance.choice([100, 3000, 50_000]))
+    monkeypatch.setattr(chunk_comparison, "MEMORY_BYTES", chance.choice([100, 3000, 50_000]))
     parted = compared(table, upstream, downstream)
     assert (parted.counts, parted.computed) == (whole.counts, whole.computed)
     every = sorted(parted.all(), key=repr)
@@ -95,8 +94,8 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, made: int) -> None
             raise found
         return found
 
-    monkeypatch.setattr(row_parts.tempfile, "TemporaryFile", file)
-    monkeypatch.setattr(row_parts, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(chunk_comparison.tempfile, "TemporaryFile", file)
+    monkeypatch.setattr(chunk_comparison, "MEMORY_BYTES", 100)
     rows: list[Printed] = [(b"%d" % number, b"1.00", b"x" * 50) for number in range(20)]
     with pytest.raises(DownstreamError, match=r"cannot be kept in .*(No space left|Too many open)"):
         compared(described(keyed=True), rows, rows)
@@ -115,7 +114,7 @@ def test_each_row_is_put_into_a_file_once_a_level(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(SideRows, "_put", counted)
     for number in (1000, 4000):
         rows: list[Printed] = [(b"%d" % one, b"1.00", b"x" * 50) for one in range(number)]
-        monkeypatch.setattr(row_parts, "MEMORY_BYTES", 4 * number)
+        monkeypatch.setattr(chunk_comparison, "MEMORY_BYTES", 4 * number)
         put = 0
         assert sum(compared(described(keyed=True), rows, rows).counts.values()) == 0
         assert put == 2 * 2 * number
@@ -140,7 +139,7 @@ def test_of_large_differences_few_are_listed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_rows_that_are_all_equal_are_not_parted_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_parts, "MEMORY_BYTES", 100)
+    monkeypatch.setattr(chunk_comparison, "MEMORY_BYTES", 100)
     row: Printed = (b"1", b"1.50", b"x" * 50)
     found = compared(described(keyed=False), [row] * 300, [row] * 299)
     assert (found.counts[Kind.MISSING], found.first[0].copies) == (1, (300, 299))

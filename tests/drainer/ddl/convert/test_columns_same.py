@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from drainer.ddl.convert.cast import Moments, cast
-from drainer.ddl.convert.same import is_same
+from drainer.ddl.convert.columns import is_same
 from drainer.ddl.run.session_settings import ANY_VALUE
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.rows.column_match import Dialect

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drainer.sink.batch.sink_thread import Raised, SinkThread
+from drainer.sink.batch.sink_writer import Raised, SinkThread
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tests.common.page.support.reading import Element, read
 from tidb_binlog.cluster.registry import DRAINERS
-from tidb_binlog.page import progress
+from tidb_binlog.page import drainer_sections
 from tidb_binlog.page.status_page import Shown, html
 from tidb_binlog.status.drainer import ChunkGrid, DrainerDocument, LoadedTable, LoadStatus, VerifyStatus
 
@@ -32,7 +32,7 @@ def figures(html_text: str) -> list[Element]:
 def test_a_grid_has_a_square_for_each_cell_and_says_how_many() -> None:
     cells = "=" * 30 + "!" + "." * 9
     table = ChunkGrid(table="shop.a", cells=cells, chunks=80, rows=900, rows_expected=2000)
-    (figure,) = figures(progress.grids([table]))
+    (figure,) = figures(drainer_sections.grids([table]))
     said = "shop.a: 80 chunks so far, 2 a square: equal 30, differs 1, left 9"
     assert figure.named("svg")[0].attributes["aria-label"] == said
     drawn = {one.attributes["class"]: one.attributes["d"] for one in figure.named("path")}
@@ -42,7 +42,7 @@ def test_a_grid_has_a_square_for_each_cell_and_says_how_many() -> None:
 
 
 def test_a_bar_is_as_long_as_the_share_and_full_at_the_end() -> None:
-    text = progress.load(LOAD)
+    text = drainer_sections.load(LOAD)
     widths = [one.named("rect")[1].attributes["width"] for one in figures(text)]
     assert widths == ["50.0", "100.0", "100.0"]
     assert [one.named("p")[0].text for one in figures(text)] == [

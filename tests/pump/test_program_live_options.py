@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pump.config import PumpConfig
-from pump.live_options import RETENTION_FIELDS, take_reloads
+from pump.program import RETENTION_FIELDS, take_reloads
 from pump.pull.puller import Pullers, Stream
 from pump.retention.purger import Purger
 from pump.write.disk_guard import DiskGuard

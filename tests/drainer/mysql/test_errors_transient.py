@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from drainer.mysql.transient import NUMBERS, Trouble, trouble_of_number
+from drainer.mysql.errors import NUMBERS, Trouble, trouble_of_number
 
 PASSES = {
     Trouble.CONNECTION: {1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 4031},

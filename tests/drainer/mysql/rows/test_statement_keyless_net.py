@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.rows.change import APPEND, DROP_ONE, REPLACE_ONE, ROW, SPLIT, Change
 from drainer.mysql.rows.column_match import DownstreamTable
-from drainer.mysql.rows.keyless_net import keyless_net, old_literal
 from drainer.mysql.rows.row_fold import fold
-from drainer.mysql.rows.statement import statements
+from drainer.mysql.rows.statement import keyless_net, old_literal, statements
 from drainer.mysql.rows.table_target import target_of
 from drainer.txn import TableVersion
 from tests.common.rowcodec.tables import kind, table
