@@ -87,7 +87,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("decode",),
         ("columns", "read_options"),
         ("views",),
-        ("archive_source", "frames", "row_items"),
+        ("archive_source", "row_items"),
         ("archive",),
     ),
     "drainer.spark": (

@@ -19,7 +19,8 @@ from tidb_binlog.door.calls.call_group import CANCELLED, CallGroup
 from tidb_binlog.door.calls.grpc_calls import GZIP_BYTES_MIN, Call, UnaryCall, Working
 from tidb_binlog.door.calls.http_calls import HttpCall
 from tidb_binlog.door.calls.methods import MethodKind
-from tidb_binlog.door.calls.stream_calls import ReplyRoom, StreamCall
+from tidb_binlog.door.calls.reply_room import ReplyRoom
+from tidb_binlog.door.calls.stream_calls import StreamCall
 from tidb_binlog.door.http.routes import Guard, Peer, Request, Response, Routes
 from tidb_binlog.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, FairShare
 from tidb_binlog.errors import BinlogError, Unavailable
