@@ -39,7 +39,10 @@ from tidb_binlog.observe import log
 STUCK_S = 900
 """More than any test may take. Its own limit raises in it once; what then waits in its end, or in that of a
 session's server, would wait for ever."""
+_LONG = {room: place for place, room in enumerate(("rig", "sim", "spark", "attacks", "integration", "crash"))}
+"""Rooms with files that take minutes."""
 _SESSION = re.compile(r"\b(spark: SparkSession|started: Started)\b")
+_SOURCES = re.compile(r"^from tests.architecture.source import .*\bmodules\b", re.MULTILINE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -72,25 +75,33 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for a core, since a third of their time is waiting; each has servers of its own, 2 GiB in all."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    return max(2, min(2 * len(os.sched_getaffinity(0)), memory_gib // 2, 8))
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     return _Units(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 class _Units(LoadFileScheduling):
-    """A process gets a file at once. Those with the session of Spark are one unit: each further process that
-    starts and warms up one takes half a minute of CPU, and its memory. So are those that parse all code."""
+    """A process gets a unit at once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path = super()._split_scope(nodeid)
-        if path.startswith("tests/architecture/"):
-            return "architecture"
-        return "spark" if _has_session(path) else path
+        return _unit(super()._split_scope(nodeid))
 
 
 @cache
-def _has_session(path: str) -> bool:
-    """Whether the session stands in the arguments of a test or a fixture."""
-    return path.startswith("tests/spark/") and _SESSION.search((ROOT / path).read_text()) is not None
+def _unit(path: str) -> str:
+    """A file. Those with the session of Spark, which stands in the arguments of a test or a fixture, are one:
+    each further process that starts and warms up a session takes half a minute of CPU, and its memory. So are
+    those that parse all code."""
+    text = (ROOT / path).read_text()
+    if path.startswith("tests/spark/") and _SESSION.search(text):
+        return "spark"
+    return "architecture" if path.startswith("tests/architecture/") or _SOURCES.search(text) else path
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -99,8 +110,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def waits(item: pytest.Item) -> bool:
         return item.get_closest_marker("integration") is not None
 
-    def order(item: pytest.Item) -> tuple[bool, bool]:
-        return not {"rig", "sim"}.intersection(item.path.parts), "spark" not in item.path.parts
+    def order(item: pytest.Item) -> tuple[bool, int]:
+        path = item.nodeid.partition("::")[0]
+        return _unit(path) != "spark", _LONG.get(path.split("/")[1], len(_LONG))
 
     items.sort(key=order)
     places: dict[bool, dict[Path, int]] = {True: {}, False: {}}

@@ -1,4 +1,5 @@
-"""Every benchmark runs to its end, for an instant: what is broken is seen here, no figure is looked at.
+"""Every benchmark runs to its end, for an instant and in one round: what is broken is seen here, no figure is
+looked at.
 
 A new one is run here unless it is named below: this file takes less than a minute of CPU.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -115,7 +117,17 @@ def test_the_machine_is_timed() -> None:
     assert all(one > 0 for each in taken for one in asdict(each).values())
 
 
+@pytest.fixture
+def _in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round starts its processes anew."""
+    for name, module in list(sys.modules.items()):
+        for rounds in ("ROUNDS", "ROUNDS_MIN", "TURNS"):
+            if name.startswith("tests.benchmarks.") and hasattr(module, rounds):
+                monkeypatch.setattr(module, rounds, 1)
+
+
 @pytest.mark.integration
+@pytest.mark.usefixtures("_in_one_round")
 @pytest.mark.parametrize("name", RUN)
 def test_a_benchmark_runs(name: str) -> None:
     found = BENCHMARKS[name](Settings(seconds=0.2, backlog_bytes=1 << 20))

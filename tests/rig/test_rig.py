@@ -19,14 +19,14 @@ pytestmark = pytest.mark.integration
 CORPUS = ROOT / "tests" / "golden" / "corpus"
 
 
-@pytest.mark.parametrize("name", ["multi-pump", "ddl"])
-def test_a_replayed_scenario_is_identical_downstream(scratch: Path, name: str) -> None:
+def test_a_replayed_scenario_is_identical_downstream(scratch: Path) -> None:
     """By processes, which are killed; test_readme.py has one without kills, test_mysql_sink_mariadb.py has
     every scenario without processes."""
-    status, out, err = run(scratch, RIG, "--replay", str(CORPUS / name), "--kill")
+    scenario = CORPUS / "multi-pump"
+    status, out, err = run(scratch, RIG, "--replay", str(scenario), "--kill")
     assert status == 0, f"{out}\n{err}"
     *_, verified, summary = out.splitlines()
-    expected = json.loads(gzip.decompress((CORPUS / name / "expected.json.gz").read_bytes()))["tidb"]
+    expected = json.loads(gzip.decompress((scenario / "expected.json.gz").read_bytes()))["tidb"]
     tables = [
         table
         for database in expected.values()

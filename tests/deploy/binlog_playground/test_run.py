@@ -73,8 +73,8 @@ def test_a_killed_playground_takes_its_processes_along(scratch: Path) -> None:
         time.sleep(0.05)
 
 
-def test_keep_leaves_everything_running_until_it_is_told_to_end(scratch: Path) -> None:
-    process = start(scratch, PLAYGROUND, "--seconds", "1", "--keep")
+def test_keep_leaves_everything_running_and_json_is_all_that_is_printed(scratch: Path) -> None:
+    process = start(scratch, PLAYGROUND, "--seconds", "4", "--keep", "--json")
     assert process.stderr is not None
     told = []
     for line in process.stderr:
@@ -91,8 +91,13 @@ def test_keep_leaves_everything_running_until_it_is_told_to_end(scratch: Path) -
             assert f"{kind}</h1>" in answer.read().decode()
     assert len(processes_of(scratch)) >= 4
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
+    result = json.loads(out)
+    assert result["equal"] is True
+    assert result["transactions"] > 100
+    assert result["ddl"] > 5
+    assert result["first_row_s"] > 0
 
 
 def test_without_mariadb_it_says_what_to_install(scratch: Path) -> None:
@@ -100,13 +105,3 @@ def test_without_mariadb_it_says_what_to_install(scratch: Path) -> None:
     assert (status, out) == (2, "")
     assert err == "binlog-playground: mariadb-install-db is not installed (apt-get install mariadb-server)\n"
     assert list(scratch.iterdir()) == []
-
-
-def test_json_is_all_that_is_printed(scratch: Path) -> None:
-    status, out, err = run(scratch, PLAYGROUND, "--seconds", "4", "--json")
-    assert status == 0, f"{out}\n{err}"
-    result = json.loads(out)
-    assert result["equal"] is True
-    assert result["transactions"] > 100
-    assert result["ddl"] > 5
-    assert result["first_row_s"] > 0
