@@ -26,7 +26,7 @@ from tests.rig.workload.application import Application
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
-ROWS = 3000
+ROWS = 600
 TOPIC = "shop"
 Rows = Counter[tuple[str, str, str]]
 

@@ -16,7 +16,7 @@ SCHEMA, COPY = "first_app", "first_copy"
 
 DEADLINE_S = 60.0
 
-ROWS = 30_000
+ROWS = 3_000
 
 
 class Shop:
