@@ -14,10 +14,10 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
 from tests.drainer.support.apply_life import clean
+from tests.drainer.support.relay_world import target_of
 from tests.forked import Forked
 from tests.spark.support.growing import ArchiveWriter, RelayLogWriter
 from tests.spark.support.mixed_history import TRUNCATE, MixedHistory
-from tests.spark.support.replay_world import target_of
 
 pytestmark = pytest.mark.integration
 

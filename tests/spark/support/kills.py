@@ -21,9 +21,9 @@ from drainer.mysql.connection import Target
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
 from tests.drainer.support.apply_life import clean
+from tests.drainer.support.relay_world import target_of
 from tests.spark.support.growing import ArchiveWriter
 from tests.spark.support.mixed_history import MixedHistory
-from tests.spark.support.replay_world import target_of
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 DONE_S: Final = 300.0

@@ -6,14 +6,8 @@ import asyncio
 import gzip
 from pathlib import Path
 
-from binlog_playground.cluster.mariadb import MariaDbServer
-from drainer.mysql.connection import Target
 from tests.drainer.support import archive_life, recorded
 from tests.drainer.support.relay_world import go_relay, items, our_relay
-
-
-def target_of(server: MariaDbServer) -> Target:
-    return Target(server.host, server.port, server.user, server.password, server.socket)
 
 
 def go_events(scenario: str, directory: Path) -> Path:

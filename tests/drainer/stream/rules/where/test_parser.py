@@ -70,7 +70,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(CONDITIONS)
 def test_the_text_of_an_expression_reads_as_the_expression(condition: Condition) -> None:
     again = parse(str(condition))
@@ -78,7 +78,7 @@ def test_the_text_of_an_expression_reads_as_the_expression(condition: Condition)
     assert list(map(repr, operands(again))) == list(map(repr, operands(condition)))  # 1 is not 1.0 here
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.text(alphabet="ab1'\"`\\ ()=<>.,-xX%", max_size=30) | st.text(max_size=30))
 def test_any_text_is_an_expression_or_one_error(text: str) -> None:
     with contextlib.suppress(ConfigError):
