@@ -24,6 +24,7 @@ from drainer.ddl.derive.definition import (
     Partition,
     Partitioning,
 )
+from drainer.mysql.literal.charset import Charset
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.rows.column_match import Dialect
 from tidb_binlog import table_info as ti
@@ -208,6 +209,12 @@ def default_clause(column: Column, default: Default | None, server: Server, lack
         return f" DEFAULT ({literal(default.text)})"
     if column.type.tp == ti.STRING and column.type.charset == "binary":
         return f" DEFAULT {literal(default.text.rstrip(chr(0)))}"
+    charset = Charset(column.type.charset, max(column.type.flen, 0))
+    if column.is_text and server.dialect is not Dialect.TIDB and Charset.is_narrow(charset.name):
+        raw = default.text.encode("utf-8", "surrogateescape")
+        if not charset.holds(raw):  # it would be refused; old rows get it as rows get such values
+            lacks.append(f"column {column.name} has the default {default.text} as {charset.name} can have it")
+            return f" DEFAULT {charset.literal(raw).decode()}"
     return f" DEFAULT {literal(default.text)}"
 
 

@@ -444,6 +444,36 @@ def reach(connection: Any, change: Change, server: Server) -> Derived:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize(
+    ("charset", "collate", "text", "shown"),
+    [
+        ("gbk", "gbk_bin", "aß", "a?"),
+        ("ascii", "ascii_bin", "aß", "a?"),
+        ("latin1", "latin1_bin", "ß日", "ÃŸæ—¥"),
+        ("latin1", "latin1_bin", "aß", "aß"),
+        ("utf8", "utf8_bin", "a😀", "a?"),
+    ],
+)
+def test_a_default_that_its_character_set_cannot_show_is_as_rows_have_it(
+    connection: Any, charset: str, collate: str, text: str, shown: str
+) -> None:
+    server = server_of(connection)
+    form = {**kind(15, flen=9), "Charset": charset, "Collate": collate}
+    held = {"id": 2, "name": name("c2"), "offset": 1, "state": 5, "type": form}
+    held |= {"default": text, "origin_default": text}
+    one = simple(1)
+    both = tracked({**one.document, "cols": [*one.document["cols"], held]})
+    made = reach(connection, Change(3, after=(both,)), server)
+    reach(connection, Change(4, (both,), (), present={}), server)
+    reach(connection, Change(3, after=(one,)), server)
+    connection.run(b"INSERT INTO d.t VALUES (1)")
+    added = reach(connection, Change(5, (one,), (both,)), server)
+    assert connection.rows(b"SELECT c2, DEFAULT(c2) FROM d.t") == [(shown, shown)]
+    told = () if text == shown else (f"column c2 has the default {text} as {charset} can have it",)
+    assert (made.missing, added.missing) == (told, told)
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("seed", range(12))
 def test_random_tables_and_changes_reach_what_is_wanted(connection: Any, seed: int) -> None:
     server = server_of(connection)
