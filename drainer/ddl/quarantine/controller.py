@@ -401,7 +401,7 @@ class QuarantineController:
         number = next(self.numbers)
         place = Floor(at_ts, self._keeper.schema_version)
         now_ms = self._release.now_ms()
-        entry = load_entry(number, asked.names, place, queues, now_ms, asked.rate_rows)
+        entry = load_entry(number, asked.names, asked.left, place, queues, now_ms, asked.rate_rows)
         old = [job for queue in queues for job in queue.entries]
 
         def work(connection: Any) -> None:

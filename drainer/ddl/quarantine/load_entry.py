@@ -26,10 +26,12 @@ _DECIDING = (QueueState.DECIDING, QueueState.DECIDING_HALTED)
 
 @dataclass(frozen=True, slots=True)
 class LoadAsked:
-    """Tables are to join, as soon as the stream comes to a place for it. `also` is stored with their entry,
-    which is the result of `begun`. `rate_rows`: rows a second at most, 0: no limit."""
+    """Tables are to join, as soon as the stream comes to a place for it. `left`: the names of all others that
+    there are. `also` is stored with their entry, which is the result of `begun`. `rate_rows`: rows a second
+    at most, 0: no limit."""
 
     names: frozenset[Name]
+    left: frozenset[Name]
     also: Callable[[Any], None]
     asked_from: str
     rate_rows: int = 0
@@ -39,30 +41,32 @@ class LoadAsked:
 def load_entry(
     number: int,
     names: frozenset[Name],
+    left: frozenset[Name],
     place: Floor,
     queues: Sequence[Queue],
     since_ms: int,
     rate_rows: int = 0,
 ) -> Entry:
-    """`number` of the decision; `queues` hold what waits under the names. Raises `Conflict`, `Rejected`."""
+    """`number` of the decision; `queues` hold what waits under the names: names that no table has any more,
+    and databases of which no table is `left`, come along. Raises `Conflict`, `Rejected`."""
     flags = f"-rate {rate_rows}" if rate_rows else ""
     since = dict.fromkeys(sorted(names), place.commit_ts + 1)
     position, floor = Position(place.commit_ts), place
     for queue in queues:
         for entry in queue.entries.values():
-            _check(queue, entry, names, place)
-            since |= {name: min(at_ts, since[name]) for name, at_ts in entry.tables.items()}
+            _check(queue, entry, left, place)
+            since |= {name: min(at_ts, since.get(name, at_ts)) for name, at_ts in entry.tables.items()}
             position = min(position, entry.position, key=Position.order_key)
             floor = min(floor, entry.floor)
     return Entry(LOADS + number, place.commit_ts + 1, floor, since, position, flags, REASON, since_ms)
 
 
-def _check(queue: Queue, entry: Entry, names: frozenset[Name], place: Floor) -> None:
+def _check(queue: Queue, entry: Entry, left: frozenset[Name], place: Floor) -> None:
     if queue.state in _DECIDING or entry.intent_ts > place.commit_ts:
         raise Conflict(
             f"DDL job {entry.job_id} is being carried out, or decided", hint="run the same command again"
         )
-    others = sorted(".".join(name) if name[1] else name[0] for name in entry.tables if name not in names)
+    others = sorted(".".join(name) for name in left if name in entry.tables or (name[0], "") in entry.tables)
     if others:
         raise Rejected(
             f"{', '.join(others)} waits together with what is to be loaded, for job {entry.job_id}",

@@ -110,7 +110,7 @@ class Joining:
         """
         contents = contents_of(self._tracker, self._translator.rules)
         chosen = contents.only(functools.partial(_matches, patterns))
-        names = frozenset(name_of(*name) for source in chosen.all for name in (source.name, source.target))
+        names = _names(chosen.all)
         if (loading := self._quarantine.loading) is not None and names <= loading.tables.keys():
             return self._goes_on(loading, rate_rows)
         if not names:
@@ -131,7 +131,8 @@ class Joining:
             state = LoadState(0, JOINING, 0, Mode.REPLACE.value, self._settings.name)
             self._progress.put_state(connection, state)
 
-        asked = LoadAsked(names, begin, asked_from, max(rate_rows, 0))
+        left = _names(source for source in contents.all if source not in chosen.all)
+        asked = LoadAsked(names, left, begin, asked_from, max(rate_rows, 0))
         return self._goes_on(await self._quarantine.ask_load(asked, ASK_WAIT_S), rate_rows)
 
     def _goes_on(self, entry: Entry, rate_rows: int) -> Entry:
@@ -348,6 +349,11 @@ class _Part:
     async def end(self, ts: Ts, tracker: SchemaTracker) -> None:
         end = functools.partial(self._job.progress.end, run=self._job.run)
         await self._quarantine.loaded(self._jobs, ts, end)
+
+
+def _names(sources: Iterable[Source]) -> frozenset[Name]:
+    """Those upstream and those of their targets."""
+    return frozenset(name_of(*name) for source in sources for name in (source.name, source.target))
 
 
 def _matches(patterns: Iterable[str], source: Source) -> bool:

@@ -91,7 +91,7 @@ async def test_what_was_done_by_hand_is_looked_at_however_often_the_desk_is_woke
 
 async def loading(s: Stage) -> Entry:
     """Rows of `d.t` are to be loaded from 200 on."""
-    asked = LoadAsked(frozenset({("d", "t")}), lambda connection: None, "test")
+    asked = LoadAsked(frozenset({("d", "t")}), frozenset(), lambda connection: None, "test")
     asking = asyncio.create_task(s.controller.ask_load(asked, 10.0))
     while not s.controller.wants_load:
         await asyncio.sleep(0)
@@ -126,7 +126,7 @@ async def test_who_asks_for_the_same_load_in_the_same_moment_gets_the_same(stage
 
     def ask(who: str, *names: str, wait_s: float = 10.0) -> asyncio.Task[Entry]:
         of = frozenset(("d", name) for name in names)
-        asked = LoadAsked(of, lambda connection: stored.append(who), who)
+        asked = LoadAsked(of, frozenset(), lambda connection: stored.append(who), who)
         return asyncio.create_task(s.controller.ask_load(asked, wait_s))
 
     async def refused(*names: str) -> None:
@@ -155,7 +155,7 @@ async def test_who_waits_for_a_place_with_others_is_told_with_them_that_there_wa
     s = stage()
     of = frozenset({("d", "t")})
     asks = [
-        asyncio.create_task(s.controller.ask_load(LoadAsked(of, lambda _: None, "test"), wait_s))
+        asyncio.create_task(s.controller.ask_load(LoadAsked(of, frozenset(), lambda _: None, "test"), wait_s))
         for wait_s in (0.01, 1000.0)
     ]
     for ask in asks:
@@ -168,7 +168,7 @@ async def test_who_waits_for_a_place_with_others_is_told_with_them_that_there_wa
 
 async def test_no_load_begins_while_release_works_though_lanes_were_drained_for_it(stage: MakeStage) -> None:
     s = stage()
-    asked = LoadAsked(frozenset({("d", "t")}), lambda connection: None, "test")
+    asked = LoadAsked(frozenset({("d", "t")}), frozenset(), lambda connection: None, "test")
     ask = asyncio.create_task(s.controller.ask_load(asked, 1000.0))
     while not s.controller.wants_load:
         await asyncio.sleep(0)

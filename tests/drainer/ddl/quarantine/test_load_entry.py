@@ -21,7 +21,8 @@ from tidb_binlog.table_info import LONG, TableInfo
 
 A, B = ("d", "a"), ("d", "b")
 PLACE = Floor(100, 7)
-JOINS = load_entry(3, frozenset({A}), PLACE, (), 5)
+NONE: frozenset[tuple[str, str]] = frozenset()
+JOINS = load_entry(3, frozenset({A}), NONE, PLACE, (), 5)
 WAITS = Entry(7, 90, Floor(89, 6), {A: 90}, Position(89), "ALTER TABLE a", "1062")
 
 
@@ -53,17 +54,26 @@ def test_what_waited_is_a_part_of_it() -> None:
         WAITS, job_id=ROWS, commit_ts=95, floor=Floor(80, 5), tables={A: 81}, position=Position(80)
     )
     queue = Queue(1, {7: WAITS, ROWS: rest}, QueueState.HALTED)
-    entry = load_entry(3, frozenset({A, B}), PLACE, [queue], 5)
+    entry = load_entry(3, frozenset({A, B}), NONE, PLACE, [queue], 5)
     assert (entry.tables, entry.position, entry.floor) == ({A: 81, B: 101}, Position(80), Floor(80, 5))
     assert entry.commit_ts == 101
     with pytest.raises(Rejected, match=r"d\.a waits together with what is to be loaded, for job 7"):
-        load_entry(3, frozenset({B}), PLACE, [queue], 5)
+        load_entry(3, frozenset({B}), frozenset({A}), PLACE, [queue], 5)
     for changed in (
         replace(queue, state=QueueState.DECIDING),
         Queue(1, {7: replace(WAITS, intent_ts=101)}, QueueState.WAITING),
     ):
         with pytest.raises(Conflict):
-            load_entry(3, frozenset({A}), PLACE, [changed], 5)
+            load_entry(3, frozenset({A}), NONE, PLACE, [changed], 5)
+
+
+def test_a_database_and_names_that_no_table_has_come_along_unless_a_table_is_left() -> None:
+    gone, whole = ("d", "gone"), ("d", "")
+    queue = Queue(1, {7: replace(WAITS, tables={A: 90, gone: 80, whole: 95})}, QueueState.WAITING)
+    entry = load_entry(3, frozenset({A}), frozenset({("e", "b")}), PLACE, [queue], 5)
+    assert entry.tables == {A: 90, gone: 80, whole: 95}
+    with pytest.raises(Rejected, match=r"^d\.b waits together"):
+        load_entry(3, frozenset({A}), frozenset({B}), PLACE, [queue], 5)
 
 
 def test_only_the_queues_of_these_names_are_taken_in() -> None:

@@ -61,7 +61,7 @@ class Waiting:
 
     async def ask_load(self, asked: LoadAsked, wait_s: float) -> Entry:
         self.asked.append(asked)
-        self.loading = load_entry(1, asked.names, Floor(100, 1), (), 0, asked.rate_rows)
+        self.loading = load_entry(1, asked.names, asked.left, Floor(100, 1), (), 0, asked.rate_rows)
         return self.loading
 
     def documents(self) -> list[dict[str, Any]]:
@@ -100,6 +100,7 @@ async def test_tables_are_named_by_patterns_and_wait_under_their_names_on_both_s
     assert (state.phase, state.is_unfinished) == (JOINING, False)
     assert await joins.ask([f"{SCHEMA}.orders"], replacing=False, asked_from="here") is entry
     assert len(waiting.asked) == 1, "the same ones are loaded already"
+    assert waiting.asked[0].left == {(SCHEMA, "items"), (COPY, "items")}
     assert [entry["job_id"] for entry in joins.document()["joining"]] == [2]
 
 
