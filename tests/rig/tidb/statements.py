@@ -28,7 +28,7 @@ _TEXTS: Final = "char(10)|varchar(20)|varchar(255)|text|tinytext|mediumtext|char
 _BINARY: Final = "binary(5)|varbinary(30)|blob|tinyblob|binary(16)|longblob"
 _OTHER: Final = "json|enum('a','b','c')|enum('','x y','日本')|set('p','q','r')|set('a','A b')"
 _SETS: Final = (
-    "||| charset latin1| charset ascii| charset gbk| charset utf8| charset binary| collate utf8mb4_general_ci"
+    "||| charset gbk| charset utf8| charset binary| collate utf8mb4_general_ci"
     "| collate utf8mb4_unicode_ci| collate utf8_general_ci"
 )
 _TIMES: Final = (
@@ -73,7 +73,6 @@ alter column {default}
 alter column {column} drop default
 modify column {nullable}
 convert to character set utf8mb4
-charset latin1
 collate utf8mb4_general_ci
 comment 'table {n}'
 auto_increment {bound}
@@ -126,7 +125,6 @@ drop sequence if exists {schema}.`s{n}`""",
 drop database if exists `b`
 create database if not exists `b`
 alter database {schema} charset utf8mb4 collate utf8mb4_general_ci
-alter database {schema} charset latin1
 alter database {schema} charset utf8mb4 collate utf8mb4_bin
 flashback database `b`""",
     2.0: """\

@@ -24,7 +24,7 @@ def test_documents_and_chars_are_compared_by_their_meaning() -> None:
     assert one != meaning(table, [('{"a":[1],"b":"1"}', "x", "x ")])
 
 
-def test_rows_without_a_key_are_found_as_the_downstream_has_them(mariadb: MariaDbServer) -> None:
+def test_rows_of_each_form_are_found_without_a_key(mariadb: MariaDbServer) -> None:
     one, other = mariadb.connect(), mariadb.connect()
     try:
         one.run(b"CREATE DATABASE a")
