@@ -64,6 +64,7 @@ TIDB_VARIABLES: Final = (
     ("tidb_txn_mode", "'optimistic'"),
     ("tidb_placement_mode", "'ignore'"),
 )
+TIDB_CHECKS_AT_ONCE: Final = ("tidb_constraint_check_in_place", "1")
 _UNKNOWN_VARIABLE: Final = 1193
 _FETCH_ROWS: Final = 4000
 _FETCH_ROWS_FIRST: Final = 16

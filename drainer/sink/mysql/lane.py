@@ -28,13 +28,14 @@ from typing import Final
 from drainer import metrics
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.safe_mode import SafeMode
-from drainer.mysql.connection import Connection, Target
+from drainer.mysql.connection import TIDB_CHECKS_AT_ONCE, Connection, Target, set_if_known
 from drainer.mysql.errors import (
     NO_SUCH_TABLE,
     SessionError,
     StatementRefused,
     TransientError,
     Trouble,
+    broken_key,
     final_error,
     safe_text,
     trouble_of,
@@ -278,6 +279,8 @@ class Lane(threading.Thread):
             else:
                 self._transaction(connection, work, work.prepared)
             self._table.committed.note(self.number, work.position)
+            if work.checks_at_once:
+                self.session.close()
             return None
         except NotLogged:
             work.log_first = True
@@ -291,6 +294,10 @@ class Lane(threading.Thread):
             return self._wait(Trouble.INTERRUPTED, "rows collided with others on a unique key")
         except (SessionError, Unavailable) as error:
             trouble = trouble_of(error)
+            if self._running is None and broken_key(error) and not work.checks_at_once:
+                self._roll_back(work, None)
+                work.checks_at_once = True  # an optimistic TiDB looks at keys when it commits
+                return self._wait(Trouble.INTERRUPTED, "COMMIT was refused: the statement is to be found")
             if isinstance(error, StatementRefused) and self._shape_was_other(work, error):
                 return self._wait(Trouble.INTERRUPTED, "a table was changed downstream")
             if trouble is None and self._is_gone(work, error):
@@ -383,6 +390,8 @@ class Lane(threading.Thread):
     def _transaction(self, connection: Connection, work: Work, prepared: list[Statement]) -> None:
         started_s = self._clock.monotonic_s()
         work.drift.clear()
+        if work.checks_at_once:
+            set_if_known(connection, *TIDB_CHECKS_AT_ONCE)
         for statement in prepared:
             self._running = statement.table
             if len(statement.sql) >= self._packet_bytes_max:

@@ -62,6 +62,7 @@ class Work:
         self.asked: set[str] = set()  # constraints that it broke
         self.about: set[str] = set()  # tables whose keys were asked about
         self.refusal: Refusal | None = None  # what it breaks for good
+        self.checks_at_once = False  # each statement says what it breaks, and not COMMIT
 
     @property
     def range_text(self) -> str:

@@ -222,7 +222,7 @@ class TidbCluster(Cluster):
 
 async def _output(arguments: list[str]) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    out, _ = await process.communicate()
-    return process.returncode or 0, out.decode(errors="replace")
+    out, err = await process.communicate()
+    return process.returncode or 0, (out or err).decode(errors="replace")

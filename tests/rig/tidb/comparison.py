@@ -50,14 +50,18 @@ class Tables:
         connection.run(b"SET sql_mode = ''")
         listed = ", ".join(f"'{schema}'" for schema in SCHEMAS)
         self.columns: dict[TableName, dict[str, tuple[Any, ...]]] = {}
-        for schema, table, name, *rest in connection.rows(_COLUMNS.format(listed).encode()):
-            self.columns.setdefault((schema, table), {}).setdefault(name, tuple(rest))
-        # TiDB goes on to list some tables that were renamed into another database, and has them no more.
-        for name in list(self.columns):
+        for schema, called, name, *rest in connection.rows(_COLUMNS.format(listed).encode()):
+            self.columns.setdefault((schema, called), {}).setdefault(name, tuple(rest))
+        # Of tables that were renamed into another database TiDB goes on to list the old ones.
+        for table, columns in list(self.columns.items()):
             try:
-                connection.run(f"SELECT 1 FROM {full(name)} LIMIT 0".encode())
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SELECT * FROM {full(table)} LIMIT 0")
+                    shown = [name for name, *_ in cursor.description or ()]
             except NoSuchTable:
-                del self.columns[name]
+                del self.columns[table]
+            else:
+                self.columns[table] = {name: columns[name] for name in shown}
 
     def expected(self, tables: Iterable[TableName]) -> list[ExpectedTable]:
         """Rows of tables, in the form that they are compared in."""

@@ -17,7 +17,8 @@ from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.store import CheckpointStore
 from drainer.mysql import session_lock
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.errors import ConnectionLost, SessionError
+from drainer.mysql.errors import ConnectionLost, SessionError, StatementRefused
+from drainer.mysql.refusal import RowsRefused
 from drainer.mysql.rows.change import Position, TableTarget
 from drainer.mysql.rows.column_match import PARTIAL
 from drainer.mysql.rows.table_target import target_of
@@ -461,6 +462,36 @@ def test_a_commit_whose_answer_is_lost_is_not_repeated(world: World, monkeypatch
     world.offer(target, insert(KEYLESS, 3, "c"))
     world.committed()
     assert world.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_what_commit_refuses_is_said_by_its_statement_the_next_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A TiDB looks at keys when an optimistic transaction commits, and the error then names no table."""
+    target = world.made(UNIQUE, "t", INT_DDL)
+    lane = world.start(rows_may_wait=True)
+    world.offer(target, insert(UNIQUE, 1, 2, "a"))
+    world.committed()
+    connection = lane.session.current
+    assert connection is not None
+    asked: list[str] = []
+
+    def refuses() -> None:
+        connection.rollback()
+        raise StatementRefused(1062, "Duplicate entry '2' for key 't.uv'")
+
+    def learns(session: Connection, name: str, value: str) -> None:
+        asked.append(f"{name}={value}")
+        session.rows(f"ALTER TABLE {SCHEMA}.t ADD UNIQUE KEY uv (v)".encode())
+
+    monkeypatch.setattr(connection, "commit", refuses)
+    monkeypatch.setattr("drainer.sink.mysql.lane.set_if_known", learns)
+    world.offer(target, insert(UNIQUE, 3, 2, "b"))
+    error = world.refused()
+    assert isinstance(error, RowsRefused)
+    assert error.refusal.table.label == target.label
+    assert "to lane_test.t (key id)" in str(error)
+    assert asked == ["tidb_constraint_check_in_place=1"]
 
 
 def test_a_killed_connection_loses_and_doubles_nothing(world: World) -> None:
