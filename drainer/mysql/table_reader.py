@@ -27,8 +27,8 @@ _COLUMNS: Final = (
     " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s ORDER BY ORDINAL_POSITION"
 )
 _KEYS: Final = (
-    "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS"
-    " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s AND NON_UNIQUE=0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"
+    "SELECT {name}, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART FROM information_schema.{keys}"
+    " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s AND NON_UNIQUE=0 ORDER BY {name}, SEQ_IN_INDEX"
 )
 _TRIGGERS: Final = (
     "SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA=%s AND EVENT_OBJECT_TABLE=%s LIMIT 1"
@@ -77,11 +77,12 @@ def read_table(connection: Connection, schema: str, name: str) -> DownstreamTabl
             return None
         place = entry[:2]
         checked = _json_columns(cursor, place) if dialect is Dialect.MARIADB else frozenset()
-        columns = tuple(_column(row, checked) for row in _rows(cursor, _COLUMNS, place))
+        columns = tuple(_column(row, checked) for row in shown(cursor, _COLUMNS, place))
+        name, keys = keys_place(dialect)
         table = DownstreamTable(
             *place,
             columns=columns,
-            unique_keys=_unique_keys(_rows(cursor, _KEYS, place)),
+            unique_keys=_unique_keys(shown(cursor, _KEYS.format(name=name, keys=keys), place)),
             may_have_triggers=_may_have_triggers(cursor, place),
             referenced=_is_referenced(cursor, place, dialect),
             engine=entry[2],
@@ -111,18 +112,25 @@ def is_absent(connection: Connection, schema: str, name: str, column: str = "") 
     return False
 
 
-def _rows(cursor: Any, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+def keys_place(dialect: Dialect) -> tuple[str, str]:
+    """How information_schema calls a key's name, and the table of them: a TiDB has the lengths of key parts
+    in TIDB_INDEXES alone."""
+    return ("KEY_NAME", "TIDB_INDEXES") if dialect is Dialect.TIDB else ("INDEX_NAME", "STATISTICS")
+
+
+def shown(cursor: Any, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """Each row once: a TiDB may list all of a table twice, while its name changes and long after."""
     cursor.execute(query, values)
-    return list(cursor.fetchall())
+    return list(dict.fromkeys(cursor.fetchall()))
 
 
 def _find(cursor: Any, schema: str, name: str) -> tuple[str, str, str] | None:
-    rows = _rows(cursor, _EXACT, (schema, name))
+    rows = shown(cursor, _EXACT, (schema, name))
     if len(rows) != 1:
-        rows = _rows(cursor, _ANY_CASE, (schema, name))
+        rows = shown(cursor, _ANY_CASE, (schema, name))
     exact = [row for row in rows if row[:2] == (schema, name)]
     rows = exact or rows
-    if len({row[:2] for row in rows}) > 1:  # TiDB may list a table twice while its name changes
+    if len({row[:2] for row in rows}) > 1:
         names = ", ".join(f"{row[0]}.{row[1]}" for row in rows)
         raise DownstreamError(
             f"table {schema}.{name} may be any of {names} downstream",
@@ -153,12 +161,12 @@ def _is_transactional(cursor: Any, engine: str) -> bool:
     """Whether its rows can be rolled back; views have no engine."""
     if engine.lower() in ("", "innodb"):
         return True
-    return not _rows(cursor, _NO_TRANSACTIONS, (engine,))
+    return not shown(cursor, _NO_TRANSACTIONS, (engine,))
 
 
 def _json_columns(cursor: Any, place: tuple[str, str]) -> frozenset[str]:
     try:
-        clauses = [str(row[0]) for row in _rows(cursor, JSON_CHECKS, place)]
+        clauses = [str(row[0]) for row in shown(cursor, JSON_CHECKS, place)]
     except NoSuchTable:
         return frozenset()  # a release without that view makes no such checks either
     return frozenset(
@@ -171,7 +179,7 @@ def _json_columns(cursor: Any, place: tuple[str, str]) -> frozenset[str]:
 def _unique_keys(rows: list[tuple[Any, ...]]) -> tuple[UniqueKey, ...]:
     """The primary key first."""
     parts: dict[str, list[KeyPart]] = {}
-    for index, column, length in rows:
+    for index, _, column, length in rows:
         part = KeyPart(None if column is None else str(column), None if length is None else int(length))
         parts.setdefault(str(index), []).append(part)
     names = sorted(parts, key=lambda name: (name.upper() != "PRIMARY", name))
@@ -179,19 +187,19 @@ def _unique_keys(rows: list[tuple[Any, ...]]) -> tuple[UniqueKey, ...]:
 
 
 def _may_have_triggers(cursor: Any, place: tuple[str, str]) -> bool:
-    if _rows(cursor, _TRIGGERS, place):
+    if shown(cursor, _TRIGGERS, place):
         return True
-    return not _rows(cursor, _SEES_TRIGGERS, (place[0], *place))
+    return not shown(cursor, _SEES_TRIGGERS, (place[0], *place))
 
 
 def _is_referenced(cursor: Any, place: tuple[str, str], dialect: Dialect) -> bool:
     """A foreign key refers to the table, or it cannot be known."""
     if dialect is not Dialect.MARIADB:
-        return bool(_rows(cursor, _REFERENCES, place))
+        return bool(shown(cursor, _REFERENCES, place))
     if not all(_PLAIN.fullmatch(name) for name in place):
         return True
     try:
-        return bool(_rows(cursor, _REFERENCES_MARIADB, ("/".join(place),)))
+        return bool(shown(cursor, _REFERENCES_MARIADB, ("/".join(place),)))
     except SessionError as error:
         if error.number == _NOT_ALLOWED:
             return True

@@ -389,6 +389,9 @@ def _keys(
             if same_key(key, change.after, _with_names(key_there, names)):
                 continue
             clauses.add(_drop_key(key_there.name))
+            if change.server.dialect is Dialect.TIDB:  # not in the statement that drops one of that name
+                clauses.later.append(f"ADD {clause}")
+                continue
         clauses.add(f"ADD {clause}")
 
 

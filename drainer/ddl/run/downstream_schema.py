@@ -4,7 +4,7 @@ Out    `Present` of each, None where nothing has that name; what the server is a
 Holds  names are compared as they are written, then in any case
 
 Blocking, a few milliseconds a table. Raises PyMySQL's errors.
-Tests  tests/drainer/ddl/run/test_runner_recorded.py
+Tests  tests/drainer/ddl/run/test_downstream_schema.py, test_runner_recorded.py
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.column_match import Dialect
-from drainer.mysql.table_reader import dialect_of, read_table
+from drainer.mysql.table_reader import dialect_of, keys_place, read_table, shown
 
 _KINDS: Final = {"VIEW": VIEW, "SEQUENCE": SEQUENCE}
 _TABLE: Final = (
@@ -47,8 +47,8 @@ _COLUMNS: Final = (
     " FROM information_schema.COLUMNS" + _HERE + " ORDER BY ORDINAL_POSITION"
 )
 _KEYS: Final = (
-    "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NON_UNIQUE, {used}, INDEX_TYPE"
-    " FROM information_schema.STATISTICS" + _HERE + " ORDER BY INDEX_NAME, SEQ_IN_INDEX"
+    "SELECT {name}, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART, NON_UNIQUE, {used}, {kind}"
+    " FROM information_schema.{keys}" + _HERE + " ORDER BY {name}, SEQ_IN_INDEX"
 )
 _CONSTRAINTS: Final = (
     "SELECT CONSTRAINT_TYPE, CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
@@ -118,25 +118,25 @@ def read_all(
 def read(connection: Connection, name: tuple[str, str], server: Server) -> Present | None:
     """The table, view or sequence of that name."""
     with connection.cursor() as cursor:
-        rows = _rows(cursor, _TABLE + _EXACT, name)
+        rows = shown(cursor, _TABLE + _EXACT, name)
         if not rows:
-            other = _rows(cursor, _ANY_CASE, name)
+            other = shown(cursor, _ANY_CASE, name)
             if len(other) != 1:
                 return None
-            rows = _rows(cursor, _TABLE + _EXACT, (str(other[0][0]), str(other[0][1])))
+            rows = shown(cursor, _TABLE + _EXACT, (str(other[0][0]), str(other[0][1])))
         if len(rows) != 1:
             return None
         schema, table, kind, comment, collation, options, engine = rows[0]
         here = str(schema), str(table)
-        columns = tuple(_column(row) for row in _rows(cursor, _COLUMNS, here))
-        constraints = [(str(row[0]), str(row[1]).lower()) for row in _rows(cursor, _CONSTRAINTS, here)]
+        columns = tuple(_column(row) for row in shown(cursor, _COLUMNS, here))
+        constraints = [(str(row[0]), str(row[1]).lower()) for row in shown(cursor, _CONSTRAINTS, here)]
         by, partitions = "", list[tuple[str, str]]()
         if "partitioned" in str(options).lower():
             by, partitions = partitions_of(connection, here)
         return Present(
             kind=_KINDS.get(str(kind).upper().replace("SYSTEM ", ""), TABLE),
             columns=columns,
-            keys=_keys(_rows(cursor, _keys_query(server), here)),
+            keys=_keys(shown(cursor, _keys_query(server), here)),
             foreign_keys=frozenset(name for kind, name in constraints if kind == "FOREIGN KEY"),
             checks=frozenset(name for kind, name in constraints if kind == "CHECK"),
             partitions=tuple(name for name, _ in partitions),
@@ -161,11 +161,6 @@ def is_movable(connection: Connection, name: tuple[str, str]) -> bool:
     return table is not None and not table.may_have_triggers and not table.referenced
 
 
-def _rows(cursor: Any, query: str, values: tuple[str, str]) -> list[tuple[Any, ...]]:
-    cursor.execute(query, values)
-    return list(cursor.fetchall())
-
-
 def partitions_of(connection: Connection, name: tuple[str, str]) -> tuple[str, list[tuple[str, str]]]:
     """What decides (`by_of`); names in order, and bounds. Some releases of MariaDB 10.11 die of a query on
     information_schema.PARTITIONS."""
@@ -182,7 +177,9 @@ def partitions_of(connection: Connection, name: tuple[str, str]) -> tuple[str, l
 
 
 def _keys_query(server: Server) -> str:
-    return _KEYS.format(used=_USED.get(server.invisible, "'YES'"))
+    name, keys = keys_place(server.dialect)
+    kind = "''" if server.dialect is Dialect.TIDB else "INDEX_TYPE"
+    return _KEYS.format(used=_USED.get(server.invisible, "'YES'"), name=name, keys=keys, kind=kind)
 
 
 def _column(row: tuple[Any, ...]) -> PresentColumn:
@@ -205,7 +202,7 @@ def _text(value: Any) -> str | None:
 def _keys(rows: list[tuple[Any, ...]]) -> tuple[PresentKey, ...]:
     parts: dict[str, list[tuple[str, int]]] = {}
     facts: dict[str, tuple[bool, bool, str]] = {}
-    for name, column, length, non_unique, used, kind in rows:
+    for name, _, column, length, non_unique, used, kind in rows:
         parts.setdefault(str(name), []).append((str(column or "").lower(), int(length or 0)))
         kind = "" if kind in ("BTREE", "HASH") else str(kind)
         facts[str(name)] = not int(non_unique), str(used).upper() == "YES", kind

@@ -12,6 +12,7 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
 from drainer.mysql.table_reader import read_table
+from tests.fakes.tidb_sql import tidb_sql
 from tidb_binlog.errors import DownstreamError
 
 pytestmark = pytest.mark.integration
@@ -65,6 +66,22 @@ def test_columns_and_keys(server: Server) -> None:
     )
     assert (table.may_have_triggers, table.referenced) == (False, False)
     assert (table.engine, table.dialect) == ("InnoDB", Dialect.MARIADB)
+
+
+def test_a_tidb_lists_a_table_twice_and_lengths_of_keys_elsewhere(
+    server: Server, mariadb: MariaDbServer
+) -> None:
+    server.run("CREATE TABLE Look.T (Id INT PRIMARY KEY, a VARCHAR(20) NOT NULL, UNIQUE z(a(3), Id))")
+    with tidb_sql(mariadb) as target:
+        connection = connect(target)
+        table = read_table(connection, "look", "t")
+        connection.close()
+    assert table is not None
+    assert [column.name for column in table.columns] == ["Id", "a"]
+    assert table.unique_keys == (
+        UniqueKey("PRIMARY", (KeyPart("Id"),)),
+        UniqueKey("z", (KeyPart("a", 3), KeyPart("Id"))),
+    )
 
 
 def test_names_in_any_case(server: Server) -> None:

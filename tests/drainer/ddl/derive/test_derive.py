@@ -413,6 +413,27 @@ def test_another_tidb_gets_what_only_tidb_has() -> None:
     assert statements(derive(dataclasses.replace(change, server=MYSQL))) == []
 
 
+def test_a_tidb_drops_a_key_before_it_adds_another_one_of_that_name() -> None:
+    def keyed(length: int) -> Tracked:
+        part = {"name": name("c1"), "offset": 0, "length": length}
+        key = {"id": 1, "idx_name": name("u"), "idx_cols": [part], "is_unique": True, "state": 5}
+        column = {"id": 1, "name": name("c1"), "offset": 0, "type": kind(15, 20), "state": 5}
+        return tracked({"id": 1, "cols": [column], "index_info": [key]})
+
+    here = Present(
+        columns=(PresentColumn("c1", "varchar(20)"),), keys=(PresentKey("u", (("c1", 2),), unique=True),)
+    )
+    change = Change(12, (keyed(2),), (keyed(3),), present={HERE: here})
+    drop, add = "DROP INDEX `u`", "ADD UNIQUE KEY `u` (`c1`(3))"
+    assert statements(derive(dataclasses.replace(change, server=MARIADB))) == [
+        f"ALTER TABLE `d`.`t` {drop}, {add}"
+    ]
+    assert statements(derive(dataclasses.replace(change, server=TIDB))) == [
+        f"ALTER TABLE `d`.`t` {drop}",
+        f"ALTER TABLE `d`.`t` {add}",
+    ]
+
+
 # -- real servers ------------------------------------------------------------------------------------------
 
 
