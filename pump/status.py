@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pump import metrics as pump_metrics
 from pump.membership.registration import Registration
@@ -46,25 +46,18 @@ from tidb_binlog.status.pump import (
     PumpDocument,
     PumpStatus,
     RecentCommitsStatus,
-    RetentionStatus,
     StreamsStatus,
 )
 from tidb_binlog.status.reload import ReloadStatus
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 
+if TYPE_CHECKING:
+    from pump.retention.purger import Purger
+
+
 _ANSWER_S: Final = 2.0
 _CODE_OK: Final = 200
 _CODE_OTHER: Final = 3
-
-
-class RetentionFacts(Protocol):
-    """Retention, as far as the routes need it."""
-
-    def trigger(self) -> bool:
-        """Begin a run now; False if one is under way."""
-        ...
-
-    def facts(self) -> RetentionStatus: ...
 
 
 class StatusRoutes:
@@ -85,7 +78,7 @@ class StatusRoutes:
         watch: StallMonitor,
         disk: Callable[[], Disk],
         idle: IdleWatermark,
-        retention: RetentionFacts | None = None,
+        retention: Purger | None = None,
         cluster_id: int | None = None,
         configuration: Callable[[], ReloadStatus] = ReloadStatus,
     ) -> None:

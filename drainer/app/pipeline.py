@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from drainer import metrics
 from drainer.app.operations import Operating
@@ -32,6 +32,10 @@ from tidb_binlog.observe import log
 from tidb_binlog.process import daemon
 from tidb_binlog.tso import Ts
 
+if TYPE_CHECKING:
+    from tidb_binlog.cluster.heartbeat import Heartbeat
+
+
 logger = log.get("drainer.pipeline")
 
 PAUSE_S: Final = 0.2
@@ -42,12 +46,6 @@ Build = Callable[[contextlib.AsyncExitStack, bool], Awaitable[Built]]
 """(what is to be undone, whether a checkpoint must be there already)"""
 
 
-class Beating(Protocol):
-    """The heartbeat: raises `Conflict` when the node id is another's by now."""
-
-    async def beat(self) -> bool: ...
-
-
 class Pipeline:
     """`stored_ts`: of the registry, until there is a checkpoint."""
 
@@ -55,7 +53,7 @@ class Pipeline:
         self,
         process: daemon.Daemon,
         operating: Operating,
-        heartbeat: Beating,
+        heartbeat: Heartbeat,
         build: Build,
         clock: Clock,
         *,

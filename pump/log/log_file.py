@@ -1,6 +1,6 @@
 """Log file: the few things a value log asks of a file system, and the operating system's answer.
 
-Port `LogDirectory` and `LogFile`; adapter `OsLogDirectory`. What a caller may rely on:
+What a caller may rely on:
 
     append   all bytes or an OSError; after an error the end of the file is unknown
     sync     returns only when every appended byte is on the medium; never repeated after an error
@@ -18,53 +18,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from tidb_binlog import filesystem
 from tidb_binlog.filesystem import Naming, read_at, sync_directory
 
 _OPEN_MAX: Final = 64  # log files open at once
-
-
-class LogFile(Protocol):
-    @property
-    def path(self) -> str: ...
-
-    def size(self) -> int: ...
-
-    def append(self, parts: Sequence[bytes]) -> None: ...
-
-    def sync(self) -> None: ...
-
-    def read(self, offset: int, size: int) -> bytes: ...
-
-    def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes, durably."""
-        ...
-
-    def renew(self, start: int) -> None:
-        """Bring what is there from `start` on to the medium, whatever an earlier sync said of it."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class LogDirectory(Protocol):
-    def names(self) -> list[str]: ...
-
-    def size(self, name: str) -> int: ...
-
-    def open(self, name: str) -> LogFile: ...
-
-    def create(self, name: str) -> LogFile: ...
-
-    def remove(self, name: str) -> None:
-        """Take a file out of the directory. Who reads it may finish."""
-        ...
-
-    def sync(self) -> None:
-        """Bring what `remove` did to the medium."""
-        ...
 
 
 class _Descriptor:
@@ -114,12 +73,14 @@ class OsLogFile:
             return read_at(held.number, offset, size)
 
     def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes, durably."""
         held = self._held()
         with Naming(self._path):
             os.ftruncate(held.number, size)
             os.fsync(held.number)
 
     def renew(self, start: int) -> None:
+        """Bring what is there from `start` on to the medium, whatever an earlier sync said of it."""
         held = self._held()
         filesystem.renew(self._path, held.number, start, self.size())
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from pump.log import record_scan
-from pump.log.log_file import LogFile
+from pump.log.log_file import OsLogFile
 from pump.log.record import LogRecord, ValuePointer
 from pump.log.record_scan import NotABinlog, Scanned
 from tidb_binlog import binlog
@@ -76,7 +76,7 @@ class Segment:
     """One log file. `end`: bytes of it that hold whole records; reads never go beyond. `max_ts`: at least
     the largest index timestamp of its records, 0 while that is not known."""
 
-    def __init__(self, fid: int, file: LogFile, *, end: int, max_ts: Ts = 0) -> None:
+    def __init__(self, fid: int, file: OsLogFile, *, end: int, max_ts: Ts = 0) -> None:
         self.fid = fid
         self.file = file
         self.end = end

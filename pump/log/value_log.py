@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pump.log import recovery, segment
 from pump.log.block_cache import BlockCache
-from pump.log.log_file import LogDirectory
+from pump.log.log_file import OsLogDirectory
 from pump.log.record import START, LogRecord, ValuePointer
 from pump.log.recovery import FoundSegment
 from pump.log.segment import Segment
@@ -74,7 +74,7 @@ class ValueLog:
 
     def __init__(
         self,
-        directory: LogDirectory,
+        directory: OsLogDirectory,
         *,
         group_bytes_max: int,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,

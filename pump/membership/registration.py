@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pump.membership.notify_drainers import Notices
 from tidb_binlog.backoff import Backoff
@@ -28,18 +28,13 @@ from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 
+if TYPE_CHECKING:
+    from pump.storage.data_dir import DataDir
+
+
 _RETRY_FIRST_S: Final = 0.2
 _RETRY_MAX_S: Final = 2.0
 _logger = log.get("presence")
-
-
-class Confirmation(Protocol):
-    """What the data directory remembers of the drainers' confirmation."""
-
-    @property
-    def is_unknown(self) -> bool: ...
-
-    def keep_unknown(self, unknown: bool) -> None: ...
 
 
 class Registration:
@@ -57,7 +52,7 @@ class Registration:
         heartbeat_s: float,
         clock: Clock,
         tls: TlsConfig | None,
-        confirmation: Confirmation,
+        confirmation: DataDir,
         labels: Mapping[str, str] | None = None,
         score: Callable[[], int] = lambda: 0,
     ) -> None:

@@ -20,7 +20,7 @@ from pump.index import backends
 from pump.index.index import Index
 from pump.index.sorter import OPEN_MAX
 from pump.index.store import IndexDamaged
-from pump.log.log_file import LogDirectory
+from pump.log.log_file import OsLogDirectory
 from pump.log.record import START, ValuePointer
 from pump.log.value_log import SEGMENT_BYTES_MAX, OpenedLog, ValueLog
 from pump.storage.accepted_losses import AcceptedLosses
@@ -69,7 +69,7 @@ class OpenFiles:
 
 def open_all(
     data_dir: DataDir,
-    directory: LogDirectory,
+    directory: OsLogDirectory,
     limits: StorageLimits,
     losses: AcceptedLosses,
     *,
@@ -120,7 +120,7 @@ def open_all(
 
 def _leave(
     data_dir: DataDir,
-    directory: LogDirectory,
+    directory: OsLogDirectory,
     limits: StorageLimits,
     losses: AcceptedLosses,
     old: str,
@@ -177,7 +177,7 @@ class _FromTheFuture(Exception):
 
 def _open_log(
     data_dir: DataDir,
-    directory: LogDirectory,
+    directory: OsLogDirectory,
     limits: StorageLimits,
     losses: AcceptedLosses,
     index: Index,

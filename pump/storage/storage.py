@@ -25,7 +25,7 @@ from pump.index.sorter import Late, OpenPrewrite, Prewrites, Sorter
 from pump.index.store import IndexDamaged
 from pump.log.delivery import LargeDelivery, Page, large_among
 from pump.log.group_commit import GroupCommit
-from pump.log.log_file import LogDirectory, OsLogDirectory
+from pump.log.log_file import OsLogDirectory
 from pump.log.record import ValuePointer
 from pump.log.value_log import OpenedLog, ValueLog
 from pump.log.writer import Ended, WriteFailed, Writer, WrittenGroup
@@ -99,7 +99,7 @@ class Storage:
         index_backend: str = AUTO,
         write_buffer_bytes: int = 64 << 20,
         cache_bytes: int = 8 << 20,
-        directory: LogDirectory | None = None,
+        directory: OsLogDirectory | None = None,
         limit_ts: Ts = TS_MAX,
         clients_know: bool = True,
     ) -> Self:

@@ -12,16 +12,17 @@ Tests   tests/pump/write/test_hints.py
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from pump.index.sorter import OpenPrewrite
 from tidb_binlog import tso
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream.garbage_hold import BACK_MAX_S, Held, Hold
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.upstream_port import GarbageHold
+
+if TYPE_CHECKING:
+    from pump.storage.storage import Storage
+
 
 TTL_S: Final = 3600
 RENEW_S: Final = 60.0
@@ -36,22 +37,10 @@ _TRACE: Final = Held(
 )
 
 
-class Prewrites(Protocol):
-    """What is needed of a storage."""
-
-    @property
-    def watermark(self) -> int: ...
-
-    @property
-    def replayed(self) -> asyncio.Event: ...
-
-    def open_prewrites(self) -> Iterable[OpenPrewrite]: ...
-
-
 class TraceHold(Hold):
     """One pump's."""
 
-    def __init__(self, garbage: GarbageHold, node_id: str, storage: Prewrites, time: UpstreamTime) -> None:
+    def __init__(self, garbage: GarbageHold, node_id: str, storage: Storage, time: UpstreamTime) -> None:
         super().__init__(garbage, f"pump_{node_id}", self._needed, time, _TRACE, ttl_s=TTL_S, renew_s=RENEW_S)
         self._storage = storage
         self._upstream_time = time

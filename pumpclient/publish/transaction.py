@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, IntEnum
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pumpclient.errors import InvalidBinlog, InvalidValue, SchemaChanged, TransactionLost, TransactionOver
 from pumpclient.publish.row_values import Row, row_values
@@ -30,6 +30,9 @@ from tidb_binlog.errors import BinlogError
 from tidb_binlog.rowcodec.encoder import UnwritableValue
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
+
+if TYPE_CHECKING:
+    from pumpclient.publish.transaction_steps import TransactionSteps
 
 
 class Kind(IntEnum):
@@ -79,46 +82,12 @@ def entry_key(start_ts: Ts) -> bytes:
     return b"txn/%020d" % start_ts
 
 
-class Prewriter(Protocol):
-    async def write_prewrite(self, start_ts: Ts, key: bytes, value: bytes) -> bool: ...
-
-
-class Steps(Protocol):
-    """What a transaction needs of its publisher."""
-
-    @property
-    def client(self) -> Prewriter: ...
-
-    @property
-    def catalog(self) -> Catalog: ...
-
-    async def begin(self, ttl_s: float, transaction: Transaction | None) -> int: ...
-
-    async def commit(
-        self, start_ts: Ts, key: bytes, fence: Fence, prewrite: Prewrite, *, deliver: bool = True
-    ) -> int: ...
-
-    async def prepare(
-        self, start_ts: Ts, key: bytes, fence: Fence, prewrite: Prewrite, ttl_s: float
-    ) -> int: ...
-
-    def committed(self, start_ts: Ts, commit_ts: Ts, key: bytes, prewrite: Prewrite) -> None: ...
-
-    async def roll_back(
-        self, start_ts: Ts, key: bytes, prewrite: Prewrite, *, deliver: bool = True
-    ) -> None: ...
-
-    def doubt(self, start_ts: Ts) -> None: ...
-
-    def dropped(self, start_ts: Ts) -> None: ...
-
-    def release(self, start_ts: Ts) -> None: ...
-
-
 class Transaction:
     """Made by `Publisher.transaction`; an async context manager."""
 
-    def __init__(self, steps: Steps, *, ttl_s: float, schema_version: int | None, key: bytes) -> None:
+    def __init__(
+        self, steps: TransactionSteps, *, ttl_s: float, schema_version: int | None, key: bytes
+    ) -> None:
         self.state = TransactionState.NEW
         """How far it is."""
         self.start_ts = 0

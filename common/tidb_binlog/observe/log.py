@@ -3,8 +3,8 @@
     [2019/04/28 09:29:59.016 +00:00] [INFO] [file.py:48] ["message text"] [key=value] ["key two"="v v"]
 
 A part is quoted when it holds a byte at or below a space, or one of `\\ " [ ] =`. Values of keys that look
-like secrets, and whatever is wrapped in `Redacted`, are masked; passwords inside URLs too; bytes are never
-shown, only counted (they may be rows). A message that repeats quickly is cut down and its count is logged.
+like secrets are masked; passwords inside URLs too; bytes are never shown, only counted (they may be rows). A
+message that repeats quickly is cut down and its count is logged.
 
 Built on the standard `logging`, so lines of libraries come out in the same form. Cores do not log.
 """
@@ -53,23 +53,6 @@ _ROOT = "tidb_binlog"
 _installed: list[logging.Handler] = []
 
 
-class Redacted:
-    """A value that must not appear in a log, wherever it is put."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def reveal(self) -> Any:
-        return self._value
-
-    def __repr__(self) -> str:
-        return MASK
-
-    __str__ = __repr__
-
-
 def is_secret_key(key: str) -> bool:
     """Whether a value under this name is a secret."""
     return _SECRET_KEY.search(key) is not None
@@ -83,7 +66,7 @@ def _quote(text: str) -> str:
 
 def plain(value: Any, key: str = "") -> Any:
     """`value` as JSON can hold it, secrets masked, bytes counted instead of shown."""
-    if isinstance(value, Redacted) or (key and is_secret_key(key)):
+    if key and is_secret_key(key):
         return MASK
     if value is None or isinstance(value, bool | int | float):
         return value

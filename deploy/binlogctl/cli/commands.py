@@ -81,11 +81,6 @@ class Command:
         """More about it, for its help."""
         return TEXTS.get(self.words, "")
 
-    @property
-    def all_flags(self) -> tuple[str, ...]:
-        """List the flags, `output` among them."""
-        return (*self.flags, *(("output",) if self.outputs else ()))
-
 
 _NODE: Final = (Argument("NODE"),)
 _JOB: Final = (Argument("JOB"),)

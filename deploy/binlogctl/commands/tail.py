@@ -15,7 +15,7 @@ import datetime
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON
@@ -37,16 +37,6 @@ ABSENT_S: Final = 15.0
 _FLUSH_CHARS: Final = 1 << 16
 
 
-class Form(Protocol):
-    """What is written of a change: lines without their ends."""
-
-    def rows(self, transaction: Transaction) -> Iterator[str]:
-        """Write a line for each row."""
-
-    def ddl(self, ddl: Ddl) -> str:
-        """Write the line of a schema change."""
-
-
 class TextForm:
     """For people."""
 
@@ -61,6 +51,7 @@ class TextForm:
         self._reader = RowReader()
 
     def rows(self, transaction: Transaction) -> Iterator[str]:
+        """Write a line for each row, without its end."""
         for events in transaction.tables:
             yield from self._lines.rows(transaction.commit_ts, self._reader.rows(events))
 
@@ -134,7 +125,9 @@ async def run(call: Call) -> int:
     if settings.limit < 0:
         raise FlagError(f"limit is {settings.limit}", hint="give a number of rows, 0: without a limit")
     zone = time_text.zone(settings.time_zone)
-    form: Form = JsonForm() if call.output == JSON else TextForm(zone, terminal=sys.stdout.isatty())
+    form: TextForm | JsonForm = (
+        JsonForm() if call.output == JSON else TextForm(zone, terminal=sys.stdout.isatty())
+    )
     stream = EncodedStream(
         settings.pd_urls,
         tables=[name for name in map(str.strip, settings.tables.split(",")) if name],
@@ -177,7 +170,7 @@ def _moment(flag: str, text: str, zone: datetime.tzinfo | None) -> int | str:
         raise FlagError(f"-{flag}: {error.message}", hint=error.hint) from None
 
 
-async def _follow(live: LiveStream, form: Form, output: Output, *, ends: bool) -> None:
+async def _follow(live: LiveStream, form: TextForm | JsonForm, output: Output, *, ends: bool) -> None:
     """Until the end of the stream, or of what is wanted of it."""
     from drainer.reading.subscribe.live_stream import Large
     from drainer.txn import Transaction

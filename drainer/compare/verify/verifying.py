@@ -159,11 +159,6 @@ class Verifying:
     def results(self) -> list[TableResult]:
         return [work.result() for work in self._works if not work.is_gone]
 
-    @property
-    def rows_a_second(self) -> int:
-        """The pace of now; 0: without a limit."""
-        return self._budget.rows_s
-
     def compared(self) -> dict[Name, ComparedTable]:
         """How each table was compared, by its name downstream."""
         return {work.request.downstream: work.how for work in self._works if work.how is not None}

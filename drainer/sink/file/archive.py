@@ -19,7 +19,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from drainer import metrics
 from drainer.formats.binlog_directory import DISK_FULL, BinlogDirectory, Broken, DiskFull
@@ -36,6 +36,10 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
+
+if TYPE_CHECKING:
+    from drainer.sink.file.remote_files import RemoteFiles
+
 
 logger = log.get("drainer.archive")
 T = TypeVar("T")
@@ -185,17 +189,6 @@ class ArchiveFiles:
         self._directory.close()
 
 
-class Uploading(Protocol):
-    """Files of an archive whose place is an object store (`remote_files`)."""
-
-    @property
-    def backlog(self) -> int: ...
-
-    def snapshot(self) -> Any: ...
-
-    def upload(self, snapshot: Any) -> None: ...
-
-
 class Archive:
     """`append`, `sync` and `close` are called on the event loop, in the order of the stream."""
 
@@ -204,7 +197,7 @@ class Archive:
         files: ArchiveFiles,
         clock: Clock,
         max_file_size: int = MAX_FILE_SIZE,
-        remote: Uploading | None = None,
+        remote: RemoteFiles | None = None,
     ) -> None:
         """`remote`: the files, if they are those of an archive in an object store."""
         self._files = files

@@ -13,9 +13,9 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from drainer.sink.kafka.client import Denied, End, TopicFacts
+from drainer.sink.kafka.client import Denied
 from drainer.sink.kafka.position import NOTHING, Position
 from drainer.sink.kafka.routing import Topics, partition_of
 from tidb_binlog import checked
@@ -27,21 +27,15 @@ from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
+if TYPE_CHECKING:
+    from drainer.sink.kafka.client import Client
+
+
 logger = log.get("drainer.kafka")
 
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
 T = TypeVar("T")
-
-
-class Brokers(Protocol):
-    """The client, as far as topics are concerned. Calls wait."""
-
-    def partitions(self, topic: str) -> int: ...
-
-    def ends(self, topic: str, count: int) -> list[End]: ...
-
-    def topic_facts(self, topic: str) -> TopicFacts: ...
 
 
 class Place(NamedTuple):
@@ -79,7 +73,7 @@ class Destinations:
 
     def __init__(
         self,
-        brokers: Brokers,
+        brokers: Client,
         topics: Topics,
         counts: PartitionCounts,
         by: str,

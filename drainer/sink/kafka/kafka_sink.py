@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from drainer import metrics
 from drainer.ddl.derive.values import Route
@@ -28,7 +28,6 @@ from drainer.sink.kafka.client import Answered, DeliveryBroken
 from drainer.sink.kafka.destinations import Destinations, Place
 from drainer.sink.kafka.feed import Feed, Sendable
 from drainer.sink.kafka.messages import Envelope
-from drainer.sink.kafka.position import Headers
 from drainer.sink.kafka.settings import BATCH_BYTES, SinkSettings
 from drainer.sink.kafka.window import Mark, Window
 from drainer.sink.savepoint_keeper import SavepointKeeper
@@ -39,32 +38,16 @@ from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
+if TYPE_CHECKING:
+    from drainer.sink.kafka.client import Client
+
+
 logger = log.get("drainer.kafka")
 
 LOOK_S: Final = 60.0
 STUCK_S: Final = 120.0
 """So long brokers answer and acknowledge nothing until the client is replaced: librdkafka can stay with a
 partition's former leader for ever. More than its requests take at most."""
-
-
-class Producing(Protocol):
-    """The client, as far as sending is concerned."""
-
-    def send(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        number: int,
-    ) -> None: ...
-
-    def begin(self) -> None: ...
-
-    def commit(self) -> None: ...
-
-    def close(self, *, wait_s: float) -> None: ...
 
 
 class KafkaSink(Sink):
@@ -76,7 +59,7 @@ class KafkaSink(Sink):
     def __init__(
         self,
         start: Mark,
-        client: Producing,
+        client: Client,
         destinations: Destinations,
         feed: Feed,
         savepoint: SavepointKeeper,

@@ -10,29 +10,16 @@ Tests  tests/common/door/server/test_taken_calls.py
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from tidb_binlog.door.calls.grpc_calls import GZIP_BYTES_MIN, CallSession, UnaryCall, UnaryRunner
+from tidb_binlog.door.calls.grpc_calls import GZIP_BYTES_MIN, UnaryCall
 from tidb_binlog.door.calls.methods import Method
+
+if TYPE_CHECKING:
+    from tidb_binlog.door.calls.session import Session
 
 CANCELLED: Final = object()
 """The `work` of a call that has left its group: its stream counts as open until the next turn."""
-
-
-class GroupRunner(UnaryRunner, Protocol):
-    """Gives groups to their services."""
-
-    def take(self, group: CallGroup) -> None:
-        """Those that the service does not take go to the method's handler."""
-
-    def fail_with(self, call: UnaryCall, error: BaseException) -> None: ...
-
-
-class GroupSession(CallSession, Protocol):
-    """What a group needs of the session of its connection."""
-
-    @property
-    def runner(self) -> GroupRunner: ...
 
 
 class CallGroup:
@@ -40,7 +27,7 @@ class CallGroup:
 
     __slots__ = ("calls", "method", "requests", "session")
 
-    def __init__(self, session: GroupSession, method: Method) -> None:
+    def __init__(self, session: Session, method: Method) -> None:
         self.session = session
         self.method = method
         self.calls: list[UnaryCall] = []

@@ -9,18 +9,21 @@ Tests  tests/common/door/http2/test_connection_machine.py
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tidb_binlog.door.calls.methods import Method
 from tidb_binlog.door.http2 import grpc_headers
-from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.http2.outbound import OK
 from tidb_binlog.door.http2.streams import Stream
-from tidb_binlog.door.limits import ConnectionShares
 from tidb_binlog.rpc import service as codes
 from tidb_binlog.rpc.message_framing import PREFIX, PREFIX_BYTES, Message, MessageReader, deflate
 from tidb_binlog.rpc.service import RpcStatus
+
+if TYPE_CHECKING:
+    from tidb_binlog.door.calls.call_group import CallGroup
+    from tidb_binlog.door.calls.http_calls import HttpCall
+    from tidb_binlog.door.calls.session import Session
+    from tidb_binlog.door.calls.stream_calls import StreamCall
 
 NEVER: Final = float("inf")
 GZIP_BYTES_MIN: Final = 1024
@@ -39,13 +42,27 @@ class Working(Protocol):
     work: object
 
 
-class UnaryRunner(Protocol):
-    """Runs handlers. Each ends with `succeed` or `fail` of its call, also after `cancel`."""
+class Runner(Protocol):
+    """Runs handlers. Each ends with `succeed`, `complete`, `answer` or `fail` of its call, also after
+    `cancel`."""
 
     def unary(self, call: UnaryCall, message: bytes | memoryview) -> None: ...
 
     def inflate(self, call: UnaryCall, packed: bytes | memoryview) -> None:
         """Unpack a gzip message, then run the handler with it."""
+
+    def take(self, group: CallGroup) -> None:
+        """Those that the service does not take go to the method's handler."""
+
+    def fail_with(self, call: UnaryCall, error: BaseException) -> None: ...
+
+    def stream(self, call: StreamCall) -> None: ...
+
+    def wake(self, call: StreamCall) -> None:
+        """Something can be taken or sent that could not before."""
+
+    def plain(self, call: HttpCall) -> None:
+        """Find the route and run it."""
 
     def cancel(self, call: Working) -> None: ...
 
@@ -53,45 +70,6 @@ class UnaryRunner(Protocol):
         """There is something in `outbound`."""
 
     def now_s(self) -> float: ...
-
-
-class CallSession(Protocol):
-    """What a call needs of the session of its connection."""
-
-    whole_bytes_max: int
-
-    @property
-    def connection(self) -> Connection: ...
-
-    @property
-    def shares(self) -> ConnectionShares: ...
-
-    @property
-    def runner(self) -> UnaryRunner: ...
-
-    @property
-    def grower(self) -> Call | None: ...
-
-    @property
-    def waiting(self) -> Collection[object]: ...
-
-    def flush(self) -> None: ...
-
-    def now_s(self) -> float: ...
-
-    def hold(self, call: Call, size: int) -> None:
-        """Count what a request has in memory. Raises `RpcStatus` when it is too much."""
-
-    def release(self, call: Call, size: int) -> None: ...
-
-    def may_grow(self, call: Call) -> bool: ...
-
-    def is_queued(self, call: Call) -> None: ...
-
-    def gather(self, call: UnaryCall, message: bytes) -> None:
-        """A short request of a method that takes them together, once all that came is read."""
-
-    def wake_waiting(self) -> None: ...
 
 
 class CallPlan:
@@ -123,7 +101,7 @@ class Call:
 
     ahead_bytes_max = 0
 
-    def __init__(self, session: CallSession, stream: Stream, plan: CallPlan) -> None:
+    def __init__(self, session: Session, stream: Stream, plan: CallPlan) -> None:
         self.session = session
         self.stream = stream
         self.plan = plan
@@ -248,7 +226,7 @@ class UnaryCall(Call):
     __slots__ = ("_message",)
     ahead_bytes_max = 4 << 20
 
-    def __init__(self, session: CallSession, stream: Stream, plan: CallPlan) -> None:
+    def __init__(self, session: Session, stream: Stream, plan: CallPlan) -> None:
         # Written out, not inherited: this is made for every call.
         self.session = session
         self.stream = stream

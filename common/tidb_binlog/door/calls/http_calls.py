@@ -6,58 +6,21 @@ Tests  tests/common/door/server/test_listener_http.py
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from tidb_binlog.door.calls.grpc_calls import Working, moved
+from tidb_binlog.door.calls.grpc_calls import moved
 from tidb_binlog.door.http.routes import BODY_KEPT_MAX, Response
 from tidb_binlog.door.http2 import grpc_headers
-from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.http2.header_fields import Head
 from tidb_binlog.door.http2.outbound import NO_TRAILERS
 from tidb_binlog.door.http2.streams import Stream
-from tidb_binlog.door.limits import ConnectionShares
 from tidb_binlog.rpc.service import RpcStatus
+
+if TYPE_CHECKING:
+    from tidb_binlog.door.calls.session import Session
 
 _NEVER = float("inf")
 _SMALL_BYTES = 64
-
-
-class RouteRunner(Protocol):
-    """Runs routes."""
-
-    def plain(self, call: HttpCall) -> None:
-        """Find the route and run it; ends with `answer`, also after `cancel`."""
-
-    def cancel(self, call: Working) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def now_s(self) -> float: ...
-
-
-class HttpSession(Protocol):
-    """What a request needs of the session of its connection; see `CallSession`."""
-
-    @property
-    def connection(self) -> Connection: ...
-
-    @property
-    def shares(self) -> ConnectionShares: ...
-
-    @property
-    def runner(self) -> RouteRunner: ...
-
-    @property
-    def waiting(self) -> Collection[object]: ...
-
-    def hold(self, call: HttpCall, size: int) -> None: ...
-
-    def release(self, call: HttpCall, size: int) -> None: ...
-
-    def is_queued(self, call: HttpCall) -> None: ...
-
-    def wake_waiting(self) -> None: ...
 
 
 class HttpCall:
@@ -76,7 +39,7 @@ class HttpCall:
         "work",
     )
 
-    def __init__(self, session: HttpSession, stream: Stream, head: Head) -> None:
+    def __init__(self, session: Session, stream: Stream, head: Head) -> None:
         self._session = session
         self._size = 0
         self._kept = bytearray()

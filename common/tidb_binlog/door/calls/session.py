@@ -11,13 +11,13 @@ Tests  tests/common/door/calls/test_grpc_calls.py
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, Protocol
+from typing import Final
 
-from tidb_binlog.door.calls.call_group import CallGroup, GroupRunner
-from tidb_binlog.door.calls.grpc_calls import NEVER, Call, CallPlan, UnaryCall
-from tidb_binlog.door.calls.http_calls import HttpCall, RouteRunner
+from tidb_binlog.door.calls.call_group import CallGroup
+from tidb_binlog.door.calls.grpc_calls import NEVER, Call, CallPlan, Runner, UnaryCall
+from tidb_binlog.door.calls.http_calls import HttpCall
 from tidb_binlog.door.calls.methods import Method, MethodKind
-from tidb_binlog.door.calls.stream_calls import StreamCall, StreamRunner
+from tidb_binlog.door.calls.stream_calls import StreamCall
 from tidb_binlog.door.http2 import grpc_headers
 from tidb_binlog.door.http2.connection import Connection
 from tidb_binlog.door.http2.header_fields import Head
@@ -36,10 +36,6 @@ GROWING_BYTES: Final = 32 << 20
 """Of requests that one connection may hold before its large ones come one after the other."""
 
 _ENCODINGS: Final = (b"", b"identity", b"gzip")
-
-
-class Runners(StreamRunner, GroupRunner, RouteRunner, Protocol):
-    """Runs handlers of all kinds."""
 
 
 class Refusal:
@@ -79,7 +75,7 @@ class Session:
         self,
         connection: Connection,
         methods: Mapping[bytes, Method],
-        runner: Runners,
+        runner: Runner,
         budget: Budget,
         denied: Collection[Permission] = (),
     ) -> None:

@@ -8,45 +8,22 @@ Tests  tests/common/door/calls/test_grpc_calls.py, tests/common/door/http2/test_
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tidb_binlog.budget import Ticket
-from tidb_binlog.door.calls.grpc_calls import Call, CallPlan, CallSession, UnaryRunner
+from tidb_binlog.door.calls.grpc_calls import Call, CallPlan
 from tidb_binlog.door.http2 import grpc_headers
 from tidb_binlog.door.http2.outbound import OK
 from tidb_binlog.door.http2.streams import Stream
-from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.rpc import service as codes
 from tidb_binlog.rpc.message_framing import PREFIX_BYTES, Message
 from tidb_binlog.rpc.service import RpcStatus
 
+if TYPE_CHECKING:
+    from tidb_binlog.door.calls.session import Session
+
 _MESSAGE_BYTES: Final = 64
 """What a message costs beyond its octets while it waits: 3,276 empty ones fit a frame."""
-
-
-class StreamRunner(UnaryRunner, Protocol):
-    """Runs handlers of streams too. Each ends with `complete` or `fail` of its call, also after `cancel`."""
-
-    def stream(self, call: StreamCall) -> None: ...
-
-    def wake(self, call: StreamCall) -> None:
-        """Something can be taken or sent that could not before."""
-
-
-class StreamSession(CallSession, Protocol):
-    """And what a stream needs besides."""
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def budget(self) -> Budget: ...
-
-    @property
-    def runner(self) -> StreamRunner: ...
-
-    @property
-    def waiting(self) -> set[StreamCall]: ...
 
 
 class StreamCall(Call):
@@ -54,9 +31,8 @@ class StreamCall(Call):
 
     __slots__ = ("_alone", "_inbox", "_inbox_bytes", "_kept", "_opened", "alone_s", "requests_ended")
     ahead_bytes_max = 1 << 20
-    session: StreamSession
 
-    def __init__(self, session: StreamSession, stream: Stream, plan: CallPlan) -> None:
+    def __init__(self, session: Session, stream: Stream, plan: CallPlan) -> None:
         super().__init__(session, stream, plan)
         self._inbox: deque[Message] = deque()
         self._inbox_bytes = 0

@@ -6,38 +6,22 @@ Tests  tests/common/door/http2/test_connection_rules.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from tidb_binlog.door.http2.abuse import Abuse
-from tidb_binlog.door.http2.outbound import Outbound
-from tidb_binlog.door.http2.streams import RESET_BY_PEER, Closed, Stream
+from tidb_binlog.door.http2.streams import RESET_BY_PEER
 from tidb_binlog.door.limits import Limits
 from tidb_binlog.http2 import frames
 from tidb_binlog.http2.frames import ACK, ConnectionFault, StreamFault
+
+if TYPE_CHECKING:
+    from tidb_binlog.door.http2.connection import Connection
+
 
 _RAPID_S: Final = 1.0
 """To give up a call later than this is what deadlines do, to all calls of a peer when a disk stalls. Resets
 of what was just opened have no end; those of waiting calls come no more often than open streams allow."""
 
 _SETTINGS_BYTES: Final = 6 * 32  # a frame with more settings counts as several: each is work
-
-
-class ControlState(Protocol):
-    """What these frames read and change of a connection."""
-
-    now_s: float
-    last_id: int
-    accepting_to: int
-    settings_acked: bool
-    peer_leaves: bool
-    ping_answered: bytes | None
-    abuse: Abuse
-    outbound: Outbound
-    closed: Closed
-    streams: dict[int, Stream]
-
-    def forget(self, stream: Stream, how: int) -> None:
-        """The stream is closed, as `how` says."""
 
 
 def greeting(limits: Limits) -> bytes:
@@ -56,7 +40,7 @@ def greeting(limits: Limits) -> bytes:
     return settings
 
 
-def _priority(connection: ControlState, payload: bytes, flags: int, stream_id: int) -> None:
+def _priority(connection: Connection, payload: bytes, flags: int, stream_id: int) -> None:
     """R6.3: checked and ignored."""
     if stream_id == 0:
         raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY on stream 0 (R6.3)")
@@ -69,7 +53,7 @@ def _priority(connection: ControlState, payload: bytes, flags: int, stream_id: i
         raise fault(frames.PROTOCOL_ERROR, "stream depends on itself")
 
 
-def _rst_stream(connection: ControlState, payload: bytes, flags: int, stream_id: int) -> None:
+def _rst_stream(connection: Connection, payload: bytes, flags: int, stream_id: int) -> None:
     """R6.4."""
     if len(payload) != 4:
         raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM of another length than 4 (R6.4)")
@@ -83,7 +67,7 @@ def _rst_stream(connection: ControlState, payload: bytes, flags: int, stream_id:
         stream.call.on_cancel()
 
 
-def _settings(connection: ControlState, payload: bytes, flags: int, stream_id: int) -> None:
+def _settings(connection: Connection, payload: bytes, flags: int, stream_id: int) -> None:
     """R6.5: in order, at once, then one acknowledgement."""
     if stream_id != 0:
         raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS on a stream (R6.5)")
@@ -103,7 +87,7 @@ def _settings(connection: ControlState, payload: bytes, flags: int, stream_id: i
     connection.outbound.out.append(frames.SETTINGS_ACK)
 
 
-def _setting(connection: ControlState, identifier: int, value: int) -> None:
+def _setting(connection: Connection, identifier: int, value: int) -> None:
     """R6.5.2."""
     if identifier == frames.HEADER_TABLE_SIZE:
         connection.outbound.blocks.resize(value)
@@ -122,11 +106,11 @@ def _setting(connection: ControlState, identifier: int, value: int) -> None:
         connection.outbound.set_frame_max(value)
 
 
-def _push_promise(connection: ControlState, payload: bytes, flags: int, stream_id: int) -> None:
+def _push_promise(connection: Connection, payload: bytes, flags: int, stream_id: int) -> None:
     raise ConnectionFault(frames.PROTOCOL_ERROR, "PUSH_PROMISE from a client (R8.4)")
 
 
-def _ping(connection: ControlState, payload: bytes, flags: int, stream_id: int) -> None:
+def _ping(connection: Connection, payload: bytes, flags: int, stream_id: int) -> None:
     """R6.7."""
     if stream_id != 0:
         raise ConnectionFault(frames.PROTOCOL_ERROR, "PING on a stream (R6.7)")
@@ -140,7 +124,7 @@ def _ping(connection: ControlState, payload: bytes, flags: int, stream_id: int) 
     connection.outbound.out.append(frames.frame(frames.PING, ACK, 0, payload))
 
 
-def _goaway(connection: ControlState, payload: bytes, flags: int, stream_id: int) -> None:
+def _goaway(connection: Connection, payload: bytes, flags: int, stream_id: int) -> None:
     """R6.8: the peer opens no more streams; those that are open continue."""
     if stream_id != 0:
         raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY on a stream (R6.8)")
@@ -151,7 +135,7 @@ def _goaway(connection: ControlState, payload: bytes, flags: int, stream_id: int
     connection.peer_leaves = True
 
 
-def _window_update(connection: ControlState, payload: bytes, flags: int, stream_id: int) -> None:
+def _window_update(connection: Connection, payload: bytes, flags: int, stream_id: int) -> None:
     """R6.9."""
     if len(payload) != 4:
         raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE of another length than 4 (R6.9)")
@@ -176,7 +160,7 @@ def _window_update(connection: ControlState, payload: bytes, flags: int, stream_
         raise StreamFault(frames.FLOW_CONTROL_ERROR, "stream window above 2^31-1 (R6.9.1)")
 
 
-FrameHandler = Callable[[ControlState, bytes, int, int], None]
+FrameHandler = Callable[["Connection", bytes, int, int], None]
 
 HANDLERS: Final[dict[int, FrameHandler]] = {
     frames.PRIORITY: _priority,

@@ -321,4 +321,4 @@ def test_a_drainer_that_falls_behind_is_given_way(both: World) -> None:
         "t", pace=replace(QUICK, rows_a_second=1_000_000), behind=lambda: next(told, None), clock=Clock()
     )
     assert verifying.run().state is State.EQUAL
-    assert verifying.rows_a_second == 250_000
+    assert verifying._budget.rows_s == 250_000
