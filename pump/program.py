@@ -24,13 +24,12 @@ from contextlib import suppress
 from typing import NoReturn
 
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
-from pump.membership import identity, score
+from pump.membership import score
 from pump.membership.closing import Closing
-from pump.membership.registration import Registration
+from pump.membership.registration import Registration, place_of
 from pump.pull.puller import Pullers
 from pump.retention.age_clock import AgeClock
-from pump.retention.conditions import conditions
-from pump.retention.purger import Purger
+from pump.retention.purger import Purger, conditions
 from pump.server import PumpServer, services_before_start
 from pump.status import StatusRoutes
 from pump.storage.data_dir import DataDir
@@ -55,11 +54,11 @@ from tidb_binlog.notify.notifier import Notifier
 from tidb_binlog.observe import log, metrics_push
 from tidb_binlog.observe.recent_events import Recorder
 from tidb_binlog.process import daemon, process_identity
-from tidb_binlog.serving import health, listener
+from tidb_binlog.serving import listener
 from tidb_binlog.serving.listener import Listener
 from tidb_binlog.serving.notify_options import notifying, tell_of
 from tidb_binlog.serving.reload import Commit, Reload, add_logging
-from tidb_binlog.serving.starting import Starting
+from tidb_binlog.serving.starting import Starting, add_health
 from tidb_binlog.serving.status_page import StatusPage
 from tidb_binlog.status.pump import PumpDocument
 from tidb_binlog.status.pump_conditions import stopped_pump
@@ -144,7 +143,7 @@ async def start(
     if not node_id:
         pumps = (await starting.wait_for(registry.view)).pumps
         default_id = settings.default_node_id
-        if place := identity.place_of(pumps, address, default_id, has_log=has_log):
+        if place := place_of(pumps, address, default_id, has_log=has_log):
             logger.warning("taking the place of the pump that is registered at this address", node_id=place)
         node_id, _ = data_dir.node_id("", place or default_id)
     opened.storage = storage = await open_storage(
@@ -190,7 +189,7 @@ def first_routes(
 ) -> tuple[Routes, StatusPage]:
     """What a pump answers from its first moment on."""
     routes = Routes()
-    health.add_health(routes, lambda: unready(opened, starting))
+    add_health(routes, lambda: unready(opened, starting))
     starting.add_status(routes)
     return routes, StatusPage(PUMPS, routes, starting, clock, recorder, tls)
 

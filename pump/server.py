@@ -25,8 +25,7 @@ from tidb_binlog import rpc
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.permission import Permission
-from tidb_binlog.serving import health
-from tidb_binlog.serving.starting import Starting
+from tidb_binlog.serving.starting import STARTING, Starting
 from tidb_binlog.upstream.upstream_time import UpstreamTime
 from tidb_binlog.wire import pump_pb2
 
@@ -87,7 +86,7 @@ def services_before_start(starting: Starting) -> list[rpc.Service]:
     """All that a pump serves, not served yet: each method answers UNAVAILABLE with the reason to wait."""
 
     def refusal() -> Unavailable:
-        return Unavailable(f"pump is {health.STARTING}: {starting.reason}", hint="use another one")
+        return Unavailable(f"pump is {STARTING}: {starting.reason}", hint="use another one")
 
     async def call(_: Any) -> bytes:
         raise refusal()

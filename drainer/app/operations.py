@@ -36,9 +36,8 @@ from tidb_binlog.notify.events import Condition
 from tidb_binlog.notify.notifier import Notifier
 from tidb_binlog.observe import log
 from tidb_binlog.process import daemon
-from tidb_binlog.serving import health
 from tidb_binlog.serving.reload import Commit, Reload
-from tidb_binlog.serving.starting import Starting, WaitFor
+from tidb_binlog.serving.starting import Starting, WaitFor, add_health
 from tidb_binlog.status.codec import own, plain
 from tidb_binlog.status.drainer import DrainerDocument, LoadStatus, VerifyStatus, WentBackStatus
 from tidb_binlog.status.drainer_conditions import stopped_drainer
@@ -113,7 +112,7 @@ class Operating:
         self.reload = Reload(settings, read, clock)
         add_rate(self.reload, self.control)
         self._check_what_is_not_built()
-        health.add_health(routes, self.unready)
+        add_health(routes, self.unready)
         starting.add_status(routes)
         # From the first moment on: who asks a drainer that starts is to ask again, and not to take it for one
         # that cannot hold its stream.

@@ -31,8 +31,7 @@ from typing import Final
 from drainer.checkpoint import go_table
 from drainer.checkpoint.fencing import Fence, check_owner, next_epoch
 from drainer.checkpoint.go_table import RowTable
-from drainer.checkpoint.lane_basis_table import LaneBasisTable
-from drainer.checkpoint.lane_table import Committed, LaneTable, StoreGuard
+from drainer.checkpoint.lane_table import Committed, LaneBasisTable, LaneTable, StoreGuard
 from drainer.checkpoint.resume import DrainerState, Start, StarterInfo, StoredState, resume_point
 from drainer.checkpoint.schema_snapshot import SchemaChanges, SchemaStore, StoredSchema
 from drainer.checkpoint.value import DEFAULT_TABLE, Checkpoint, Intent

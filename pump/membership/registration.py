@@ -21,8 +21,8 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.heartbeat import Heartbeat
 from tidb_binlog.cluster.node import NodeStatus
-from tidb_binlog.cluster.registry import PUMPS, Registry
-from tidb_binlog.errors import Rejected, Unavailable
+from tidb_binlog.cluster.registry import PUMPS, NodeEntry, Registry
+from tidb_binlog.errors import ConfigError, Rejected, Unavailable
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
@@ -30,7 +30,6 @@ from tidb_binlog.upstream.upstream_time import UpstreamTime
 
 if TYPE_CHECKING:
     from pump.storage.data_dir import DataDir
-
 
 _RETRY_FIRST_S: Final = 0.2
 _RETRY_MAX_S: Final = 2.0
@@ -160,3 +159,36 @@ class Registration:
         except Unavailable as error:
             _logger.warning("the registry does not hear this pump's state", state=self.state, error=error)
             return False
+
+
+# Identity: the node id of a pump whose directory has none and that was given none.
+# Why    a Go pump that was run with -node-id leaves no trace of it in its directory. Under its default id our
+#        pump would stand beside the old entry: two with one address, both waited for and both pulled from
+#        here, and nothing says that one of them will never come back
+# Holds  a place is taken only with a log in the directory, and only if it is a single one: an empty directory
+#        in the place of a pump that drainers wait for would be a loss without a word
+
+
+def twins(pumps: Mapping[str, NodeEntry], address: str) -> list[str]:
+    """Ids of pumps that are registered at an address and have not left for good."""
+    return sorted(
+        node_id
+        for node_id, entry in pumps.items()
+        if entry.status.host == address and entry.status.state != node.OFFLINE
+    )
+
+
+def place_of(pumps: Mapping[str, NodeEntry], address: str, default_id: str, *, has_log: bool) -> str | None:
+    """Raises `ConfigError` where an operator has to say which it is."""
+    free = [name for name in twins(pumps, address) if name != default_id and pumps[name].alive is not True]
+    if not free or default_id in pumps:
+        return None
+    if has_log and len(free) == 1:
+        return free[0]
+    names = " and ".join(free)
+    why = "the data directory is empty" if not has_log else "only one of them can have been here"
+    raise ConfigError(
+        f"pump {names} is registered at {address}, which is this pump's address, and {why}",
+        hint=f"start with --node-id={free[0]} to take its place with its data, or with another --node-id; "
+        f"take one that never comes back out with `binlogctl forget {free[0]}`",
+    )

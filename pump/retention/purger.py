@@ -43,6 +43,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import BinlogError, Corruption, Unavailable
 from tidb_binlog.late_dataclass import dataclass, replace
+from tidb_binlog.notify.events import Condition, Type
 from tidb_binlog.observe import log
 from tidb_binlog.quantities import span
 from tidb_binlog.status.pump import PurgeOutlook, RetentionStatus
@@ -454,3 +455,35 @@ class Purger:
                 for outlook in self._outlook
             ],
         )
+
+
+# Conditions of a pump: what of its retention an operator is told of by `notify-url`.
+
+
+def conditions(retention: RetentionStatus) -> Iterator[Condition]:
+    """A purge that reaches, or has reached, what a drainer has not applied."""
+    for drainer in retention.drainers:
+        if drainer.alarm or drainer.lost:
+            yield _purge(drainer)
+
+
+def _purge(outlook: PurgeOutlook) -> Condition:
+    left_s = outlook.left_s or 0.0
+    message = (
+        f"binlogs that drainer {outlook.node_id} has not applied are purged"
+        if outlook.lost
+        else f"retention reaches in {left_s / 3600:.1f} hours what drainer {outlook.node_id} has not applied"
+    )
+    return Condition(
+        Type.PURGE_AHEAD,
+        outlook.node_id,
+        message,
+        "start the drainer, raise gc (a reload takes it), or remove the drainer: binlogctl forget",
+        {
+            "checkpoint": outlook.checkpoint,
+            "left_s": left_s,
+            "limit": outlook.limit,
+            "live": outlook.live,
+            "lost": outlook.lost,
+        },
+    )

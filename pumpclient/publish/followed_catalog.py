@@ -1,7 +1,7 @@
 """Followed catalog: databases and tables as a publisher knows them, read again when another one changed them.
 
 Never   changes a catalogue: there is another one then
-Tests   tests/pumpclient/publish/test_schema_publishing.py
+Tests   tests/pumpclient/publish/test_publisher_schema_publishing.py
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Never   touches signals or the host's event loop
 May be used from any number of threads at once, each transaction from one. A process that forks opens its
 publisher after the fork.
 
-Tests  tests/pumpclient/publish/test_schema_publishing.py
+Tests  tests/pumpclient/publish/test_publisher_schema_publishing.py
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ In     a table, a row by column name, or an object whose fields have the columns
 Out    the same row for `RowEncoder`
 Holds  a name that is no column is an error, not a column forgotten; TIMESTAMP is UTC: a datetime with a zone
        is converted, one without is taken as UTC. What a strict server refuses is refused
-Tests  tests/pumpclient/publish/test_schema_publishing.py
+Tests  tests/pumpclient/publish/test_publisher_schema_publishing.py
 """
 
 from __future__ import annotations

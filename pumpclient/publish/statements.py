@@ -8,7 +8,7 @@ what `Publisher.ddl` raises.
 The database that the program itself writes to is not touched: run the statement there as well. Publish what
 adds before the first row that uses it, and what removes after the last one.
 
-Tests  tests/pumpclient/publish/test_schema_publishing.py
+Tests  tests/pumpclient/publish/test_publisher_schema_publishing.py
 """
 
 from __future__ import annotations

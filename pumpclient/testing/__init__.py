@@ -26,9 +26,8 @@ from pumpclient.publish.outcome_table import Outcomes
 from pumpclient.publish.publisher import Publisher
 from pumpclient.send.transport import RpcTransport, TransportFailure
 from pumpclient.send.write_policy import Failure
-from pumpclient.testing.memory_pump import MemoryPump, MemoryRpc
+from pumpclient.testing.memory_pump import MemoryPump, MemoryRpc, Waiters
 from pumpclient.testing.memory_upstream import MemoryUpstream
-from pumpclient.testing.waiters import Waiters
 from tidb_binlog.clock import Clock, ManualClock, SystemClock
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.registry import ClusterView, NodeEntry

@@ -9,12 +9,13 @@ Tests   tests/pumpclient/test_client.py
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pumpclient.send.write_policy import Failure
-from pumpclient.testing.waiters import Waiters
 from tidb_binlog import binlog, rpc
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.late_dataclass import dataclass, field
@@ -26,6 +27,39 @@ _REASON: Final = {
     Failure.REFUSED: pump_pb2.WriteFailure.DISK,
     Failure.TOO_LARGE: pump_pb2.WriteFailure.SIZE,
 }
+
+
+# Waiters: tasks of any event loop that wait for what any thread may do.
+
+
+class Waiters:
+    """Threads come in where a program under test is synchronous: its library has a loop of its own."""
+
+    def __init__(self) -> None:
+        self._events: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+
+    @contextmanager
+    def waiting(self) -> Iterator[asyncio.Event]:
+        """An event that `wake` sets; who waits clears it."""
+        event = asyncio.Event()
+        self._events[event] = asyncio.get_running_loop()
+        try:
+            yield event
+        finally:
+            del self._events[event]
+
+    def wake(self) -> None:
+        """Set all of them."""
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        for event, loop in list(self._events.items()):
+            if loop is here:
+                event.set()
+            else:
+                with contextlib.suppress(RuntimeError):  # that loop has ended
+                    loop.call_soon_threadsafe(event.set)
 
 
 @dataclass(slots=True)

@@ -87,7 +87,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("decode",),
         ("columns", "read_options"),
         ("views",),
-        ("archive_source", "row_items"),
+        ("archive_source",),
         ("archive",),
     ),
     "drainer.spark": (
@@ -178,7 +178,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "binlog_playground": (
         ("options", "check", "cluster", "arrival"),
-        ("lag", "scenario", "application"),
+        ("scenario", "application"),
         ("replay",),
         ("run",),
         ("program",),

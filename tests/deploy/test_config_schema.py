@@ -22,12 +22,12 @@ from drainer.config import lake_options, sink_options
 from tests.architecture.source import ROOT
 from tests.cases import case
 from tests.deploy.daemons import DAEMONS, told
-from tidb_binlog.config import declaring, reference, schema
+from tidb_binlog.config import declaring, reference
 from tidb_binlog.config.declaring import Option
 
 each = pytest.mark.parametrize("program", DAEMONS)
 VALIDATORS = {
-    program: jsonschema.Draft202012Validator(schema.schema(cls, program))
+    program: jsonschema.Draft202012Validator(reference.schema(cls, program))
     for program, (cls, _) in DAEMONS.items()
 }
 TEXTS = ("", "x", "0", "7", "-7", "0s", "-1s", "1h", "1m30s", "1.5h", ".5s", "1h x", " 2s ", "s3://b/p", "/p")

@@ -19,9 +19,8 @@ from binlog_playground.application import SCHEMA
 from binlog_playground.check.downstream import Downstream, quote
 from binlog_playground.check.live_view import LiveView
 from binlog_playground.check.verify import ExpectedTable, Report, TableName, compare
-from binlog_playground.lag import LagProbe
 from binlog_playground.replay import Replay
-from binlog_playground.run import PUMPS, RECORDED, STALLED_S, STATUS_S, Run, tables_with_rows
+from binlog_playground.run import PUMPS, RECORDED, STALLED_S, STATUS_S, LagProbe, Run, tables_with_rows
 from binlog_playground.scenario import Scenario, load
 from pumpclient.publish.publisher import open_publisher
 from tests.rig.chaos import Chaos, Keeper, decide, run_replay_kills

@@ -17,7 +17,6 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.door.http.routes import Response, Routes, json_response
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
-from tidb_binlog.serving import health
 
 _LOG_AGAIN_S: Final = 30.0
 _PAUSE_FIRST_S: Final = 0.1
@@ -48,7 +47,7 @@ class Starting:
         self._wait_s = wait_s
         self._deadline_s = clock.monotonic_s() + wait_s
         self._logged_s = 0.0
-        self.reason = health.STARTING
+        self.reason = STARTING
 
     def begin_again(self) -> None:
         """What was started is put together anew: others may be away as long as at the first time."""
@@ -58,9 +57,9 @@ class Starting:
         """`/status` until the node has one of its own: 503, and what is waited for."""
 
         async def status(_: dict[str, str]) -> Response:
-            said = "" if self.reason == health.STARTING else self.reason
-            document = {"State": health.STARTING, "WaitsFor": said, "ErrMsg": said}
-            message = f"{health.STARTING}: {said}" if said else health.STARTING
+            said = "" if self.reason == STARTING else self.reason
+            document = {"State": STARTING, "WaitsFor": said, "ErrMsg": said}
+            message = f"{STARTING}: {said}" if said else STARTING
             return json_response({**document, "message": message}, status=503)
 
         routes.add("GET", "/status", status)
@@ -69,11 +68,11 @@ class Starting:
         """What the start waits for now; "" when it continues."""
         now_s = self._clock.monotonic_s()
         if not reason:
-            if self.reason != health.STARTING:
+            if self.reason != STARTING:
                 _logger.info("the start continues")
-            self.reason = health.STARTING
+            self.reason = STARTING
             return
-        if self.reason == health.STARTING or now_s - self._logged_s >= _LOG_AGAIN_S:
+        if self.reason == STARTING or now_s - self._logged_s >= _LOG_AGAIN_S:
             _logger.warning("the start " + reason)
             self._logged_s = now_s
         if reason != self.reason:
@@ -96,3 +95,23 @@ class Starting:
                 continue
             self.waits("")
             return result
+
+
+# Health: the two questions of what supervises a node. GET /healthz   200 as long as the process answers at
+# all GET /readyz    200 when the node does its work, else 503 with the reason
+
+STARTING = "starting"
+
+
+def add_health(routes: Routes, unready: Callable[[], str]) -> None:
+    """`unready` gives the reason why this node does not do its work; "" if it does."""
+
+    async def healthz(_: dict[str, str]) -> Response:
+        return Response(200, b"ok\n")
+
+    async def readyz(_: dict[str, str]) -> Response:
+        reason = unready()
+        return Response(503, f"{reason}\n".encode()) if reason else Response(200, b"ok\n")
+
+    routes.add("GET", "/healthz", healthz)
+    routes.add("GET", "/readyz", readyz)

@@ -22,9 +22,8 @@ from tidb_binlog.net.abandonable_thread import in_abandonable_thread
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe.recent_events import Recorder
 from tidb_binlog.page.status_page import HEADERS, Shown, html
-from tidb_binlog.serving import health
 from tidb_binlog.serving.cluster_page import ClusterPage, Document
-from tidb_binlog.serving.starting import Starting
+from tidb_binlog.serving.starting import STARTING, Starting
 from tidb_binlog.status import history
 from tidb_binlog.status.drainer import LoadStatus
 
@@ -81,7 +80,7 @@ class StatusPage:
         shown = Shown(
             self._kind,
             document,
-            "" if reason == health.STARTING else reason,
+            "" if reason == STARTING else reason,
             view,
             why,
             self._recorder.newest_first(),

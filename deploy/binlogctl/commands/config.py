@@ -20,7 +20,7 @@ from typing import Any, Final
 from binlogctl.cli.command_line import Call
 from binlogctl.cli.commands import DONE, JSON, WRONG
 from binlogctl.cluster import node_lookup
-from tidb_binlog.config import loading, reference, schema
+from tidb_binlog.config import loading, reference
 from tidb_binlog.config.loading import Setting
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
@@ -156,7 +156,7 @@ async def reference_page(call: Call) -> int:
 async def schema_of(call: Call) -> int:
     """`config schema KIND`."""
     (daemon,) = _daemons(call.words[0])
-    show.print_json(schema.schema(daemon.settings, daemon.kind))
+    show.print_json(reference.schema(daemon.settings, daemon.kind))
     return DONE
 
 

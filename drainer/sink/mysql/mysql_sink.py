@@ -33,12 +33,11 @@ from drainer.relay.relay_log import RelayLog
 from drainer.sink import Sink
 from drainer.sink.background import Background
 from drainer.sink.mysql.ddl_barrier import DdlBarrier
-from drainer.sink.mysql.lane_feed import LaneFeed
+from drainer.sink.mysql.lane_feed import LaneFeed, Settling
 from drainer.sink.mysql.lanes import Lanes
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, open_early, open_quarantine
 from drainer.sink.mysql.row_mismatch import Drift
 from drainer.sink.mysql.settings import ApplierSettings
-from drainer.sink.mysql.settling import Settling
 from drainer.sink.mysql.table_learning import TableLearning
 from drainer.sink.mysql.target_reader import TableReader
 from drainer.sink.traced_items import TRACK

@@ -7,7 +7,7 @@ A schema change is one step: its transaction commits, its job enters the history
 change. Two changes at once cannot both take place on the same head. A transaction that names the head's
 revision at its own end is thereby encoded for the schema that stands at its commit_ts.
 
-Tests  tests/pumpclient/publish/test_schema_publishing.py
+Tests  tests/pumpclient/publish/test_publisher_schema_publishing.py
 """
 
 from __future__ import annotations

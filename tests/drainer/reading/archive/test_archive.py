@@ -13,7 +13,7 @@ import drainer
 from drainer import Ddl, Transaction, txn
 from drainer.changes.row_reader import RowReader
 from drainer.places.place import Place
-from drainer.reading.archive import row_items
+from drainer.reading.archive import archive as archives
 from drainer.reading.errors import BinlogsLost, StreamEnded
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
@@ -144,7 +144,7 @@ def test_a_large_transaction_is_read_piece_by_piece_and_once(
 ) -> None:
     made = corpus.our_archive(items("basic"), tmp_path / "archive")
     expected = live("basic")
-    monkeypatch.setattr(row_items, "LARGE_ROWS", 2)
+    monkeypatch.setattr(archives, "LARGE_ROWS", 2)
     archive = drainer.open_archive(made.uri)
     assert told(archive) == expected
     stream = iter(archive)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pump.retention.conditions import conditions
+from pump.retention.purger import conditions
 from tidb_binlog.status.pump import PurgeOutlook, RetentionStatus
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumpclient.publish.leases import Leases, Renewal
+from pumpclient.publish.transaction_steps import Leases, Renewal
 
 
 def test_due_after_a_third_and_again() -> None:

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pump.pull.puller import OUT_OF_RANGE
-from pump.pull.range_cuts import PIECES_MAX, cuts_of, range_cuts
+from pump.pull.puller import OUT_OF_RANGE, PIECES_MAX, cuts_of, range_cuts
 from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import put_pair, wait_watermark
 from tests.pump.support.services import CLUSTER, pump

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from pump.membership import identity
+from pump.membership import registration
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import NodeEntry
@@ -35,10 +35,10 @@ def test_every_registry_of_two(has_log: bool, default_is_there: bool) -> None:
             and entry.alive is not True
         ]
         if not places or default_is_there:
-            assert identity.place_of(pumps, HERE, DEFAULT, has_log=has_log) is None
+            assert registration.place_of(pumps, HERE, DEFAULT, has_log=has_log) is None
         elif len(places) == 1 and has_log:
-            assert [identity.place_of(pumps, HERE, DEFAULT, has_log=True)] == places
+            assert [registration.place_of(pumps, HERE, DEFAULT, has_log=True)] == places
         else:
             with pytest.raises(ConfigError) as caught:
-                identity.place_of(pumps, HERE, DEFAULT, has_log=has_log)
+                registration.place_of(pumps, HERE, DEFAULT, has_log=has_log)
             assert f"--node-id={places[0]}" in caught.value.hint
