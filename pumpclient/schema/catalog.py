@@ -2,8 +2,8 @@
 
 Out    `Catalog` (immutable); `DdlChange`: the statement, its job and the definitions to store
 Holds  ids and schema versions ascend over all publishers: the head that gives them out is part of each change
-Never  touches etcd; `schema_publishing` stores a plan on the head it was made from, or makes it anew
-Tests  tests/pumpclient/publish/test_schema_publishing.py
+Never  touches etcd; `publish.publisher` stores a plan on the head it was made from, or makes it anew
+Tests  tests/pumpclient/publish/test_publisher_schema_publishing.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Values only, in the layout of TiDB's DDL jobs (`parser/model`), which a Drainer 
 end in `_job` the ids are the program's to choose: job ids unique and ascending, schema and table ids unique,
 schema versions ascending by one. A publisher that keeps a catalogue chooses them itself.
 
-Tests  tests/pumpclient/publish/test_schema_publishing.py
+Tests  tests/pumpclient/publish/test_publisher_schema_publishing.py
 """
 
 from __future__ import annotations

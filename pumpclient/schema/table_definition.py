@@ -5,7 +5,7 @@ Out    `TableInfo` with ids given out as TiDB does, and the text of CREATE TABLE
 Holds  ids of columns and indexes ascend inside a table and are not used twice while it lives
 Never  knows of generated columns, partitions, foreign keys: `InvalidDefinition` says what it does not know
 Why    text: a Drainer gives its downstream the statement as well as the rows
-Tests  tests/pumpclient/publish/test_schema_publishing.py
+Tests  tests/pumpclient/publish/test_publisher_schema_publishing.py
 """
 
 from __future__ import annotations
