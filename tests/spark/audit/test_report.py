@@ -6,7 +6,7 @@ from collections import Counter
 from xml.etree import ElementTree
 
 from drainer.spark.audit.auditing import Outcome
-from drainer.spark.audit.checks.chain_check import Chains
+from drainer.spark.audit.checks.chain_rule import Chains
 from drainer.spark.audit.checks.contents import ChunkSum, Contents, TableOutcome
 from drainer.spark.audit.checks.figures import Figures, Lag, TableChanges
 from drainer.spark.audit.checks.findings import CHAINS, CONTENTS, COVERAGE, Finding, Findings, Note
