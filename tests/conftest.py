@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -60,6 +61,11 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all are collected: what is made until then stays
     if not config.getoption("numprocesses", None):  # not of a process that only waits for its workers
         config.pluginmanager.register(_Watch())
+    elif config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        from tests.spark.support import spark_home  # the one of all that needs PySpark
+
+        # They wait for it once they have collected all tests.
+        threading.Thread(target=spark_home.environ, daemon=True).start()
 
 
 class _Watch:

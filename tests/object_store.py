@@ -22,7 +22,9 @@ import boto3
 import pytest
 
 from binlog_playground.cluster.supervisor import Process
+from tests.spark.support import spark_versions
 from tests.waiting import until_here
+from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
 SECRET = "s3cr3t-of-the-tests"
@@ -30,7 +32,6 @@ REGION = "us-east-1"
 _KEYS = {"AWS_ACCESS_KEY_ID": "of-the-tests", "AWS_SECRET_ACCESS_KEY": SECRET}
 _START_S = 60.0
 _MAKING_S = 250.0
-_GO = Path(__file__).resolve().parents[1] / "build" / "go"
 _GOFAKES3 = "github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0"
 _buckets = itertools.count(1)
 
@@ -149,22 +150,25 @@ def s3(_s3_port: int, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
 
 @pytest.fixture(scope="session")
 def _gofakes3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    if not (_GO / "gofakes3").exists():
-        if shutil.which("go") is None:
-            pytest.skip("not on this machine: go, which makes gofakes3")
-        made = subprocess.run(
-            ["go", "install", _GOFAKES3],
-            env={**os.environ, "GOBIN": str(_GO)},
-            capture_output=True,
-            text=True,
-            timeout=_MAKING_S,
-            check=False,
-        )
-        if made.returncode:
-            pytest.skip(f"gofakes3 cannot be made: {made.stderr.strip().splitlines()[-1]}")
-    command = [str(_GO / "gofakes3"), "-backend", "memory", "-host"]
+    directory = spark_versions.or_skip(lambda: spark_versions.once("gofakes3", _make_gofakes3))
+    command = [str(directory / "gofakes3"), "-backend", "memory", "-host"]
     with _serving("gofakes3", command, f"{LOOPBACK}:", "/", tmp_path_factory.mktemp("gofakes3")) as port:
         yield port
+
+
+def _make_gofakes3(target: Path) -> None:
+    if shutil.which("go") is None:
+        raise Unavailable("go, which makes gofakes3, is not on this machine")
+    made = subprocess.run(
+        ["go", "install", _GOFAKES3],
+        env={**os.environ, "GOBIN": str(target)},
+        capture_output=True,
+        text=True,
+        timeout=_MAKING_S,
+        check=False,
+    )
+    if made.returncode:
+        raise Unavailable(f"gofakes3 cannot be made: {made.stderr.strip().splitlines()[-1]}")
 
 
 @pytest.fixture(params=["moto", "gofakes3"])

@@ -16,7 +16,9 @@ from tidb_binlog.table_info import TableInfo
 from tidb_binlog.wire import binlog_pb2
 
 CORPUS = Path(__file__).resolve().parents[2] / "golden" / "corpus"
-SCENARIOS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())
+FEW_TYPES = {"multi-pump", "orphans", "txn"}
+"""They have nine tenths of the rows, of nine tables."""
+SCENARIOS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir() and path.name not in FEW_TYPES)
 INSERT, UPDATE, DELETE = 0, 1, 4
 EXCHANGE_PARTITION = 42
 
