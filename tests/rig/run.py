@@ -57,7 +57,7 @@ RARE_ENDINGS: Final = {Ending.ABANDON: 18.0, Ending.LOSE_COMMIT: 14.0}
 LARGE: Final = 4000
 """Statements; of a stream of Spark it is about as many rows as it writes at once, and more."""
 LARGE_EVERY_S: Final = 7.0
-SPARK_STARTS_S: Final = 300.0
+SPARK_STARTS_S: Final = 900.0
 """Three JVMs on a machine that has other work, and again after each kill."""
 
 
