@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, Final, Generic, TypeVar
 
-from tests.fakes.virtual_time import VirtualLoop
 from tests.sim.life import LIFE, WORLD, Life
+from tests.sim.quick_loop import QuickLoop
 
 T = TypeVar("T")
 JITTER_S: Final = 0.001
@@ -338,7 +338,7 @@ class _Future(asyncio.Future[Any]):
     __hash__ = _number  # type: ignore[assignment]
 
 
-class SimLoop(VirtualLoop):
+class SimLoop(QuickLoop):
     """Virtual time; `rng` draws."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -389,7 +389,7 @@ def _settle(future: asyncio.Future[Any], value: Any, error: Exception | None) ->
 
 def _task_of_life(loop: Any, coroutine: Any, context: Any = None) -> asyncio.Task[Any]:
     task: asyncio.Task[Any] = _Task(coroutine, loop=loop, context=context)
-    life: Life = (context or contextvars.copy_context()).get(LIFE, WORLD)
+    life = LIFE.get() if context is None else context.get(LIFE, WORLD)
     life.tasks[task] = None
     task.add_done_callback(lambda _: life.tasks.pop(task, None))
     return task

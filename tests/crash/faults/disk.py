@@ -140,6 +140,10 @@ class Disk:
         left.fails, left.free = self.fails, self.free
         return left
 
+    def durable(self) -> dict[str, bytearray]:
+        """What a power cut leaves at the least, by name; not to be changed."""
+        return {os.path.basename(path): inode.medium for path, inode in self._durable.items() if inode}
+
     def files(self) -> dict[str, Inode]:
         """By name, whatever directory they are in."""
         return {os.path.basename(path): inode for path, inode in self._entries.items() if inode is not None}

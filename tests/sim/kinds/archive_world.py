@@ -10,6 +10,7 @@ Tests  tests/sim/test_worlds.py
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Callable
@@ -122,26 +123,28 @@ class ArchiveWorld(ReadersWorld):
         await self._purged()
 
 
-def _medium(node: Node) -> dict[str, bytes]:
-    """What a power cut would leave, by name."""
-    left = node.disk.after_power_cut("nothing").files()
-    return {name: bytes(inode.data) for name, inode in sorted(left.items())}
-
-
 def _stored_ts(node: Node) -> Ts:
-    text = _medium(node).get(savepoint.NAME)
+    text = node.disk.durable().get(savepoint.NAME)
     return savepoint.parse(text.decode()).commit_ts if text else 0
 
 
 def _archived(node: Node) -> list[Ts]:
     """commit_ts of each record, up to what is none."""
-    found: list[Ts] = []
-    for name, data in _medium(node).items():
-        at = 0
-        while name.startswith("binlog-") and not os.path.splitext(name)[1] and at < len(data):
-            try:
-                payload, at = decode_file(data, at)
-            except RecordError:
-                break
-            found.append(pb.Binlog.FromString(payload).commit_ts)
-    return found
+    segments = {
+        name: bytes(data)
+        for name, data in sorted(node.disk.durable().items())
+        if name.startswith("binlog-") and not os.path.splitext(name)[1]
+    }
+    return [commit_ts for data in segments.values() for commit_ts in _records(data)]
+
+
+@functools.lru_cache(maxsize=64)
+def _records(segment: bytes) -> tuple[Ts, ...]:
+    """Most of them do not change from one look to the next."""
+    commits: list[Ts] = []
+    at = 0
+    with contextlib.suppress(RecordError):
+        while at < len(segment):
+            payload, at = decode_file(segment, at)
+            commits.append(pb.Binlog.FromString(payload).commit_ts)
+    return tuple(commits)
