@@ -32,7 +32,6 @@ from pump.pull import puller
 from pump.storage import accepted_losses, data_dir, missing_prewrite
 from pump.write import disk_guard
 from tests.crash.faults import disk
-from tests.sim import retention
 from tests.sim.downstream import Downstream
 from tests.sim.etcd import EtcdStore, SimEndpoint
 from tests.sim.level import Database, Level
@@ -230,7 +229,6 @@ def install() -> None:
     named_reader.serve = _serve  # type: ignore[assignment]
     named_reader.own_address = lambda towards: LIFE.get().host  # type: ignore[assignment]
     puller._addresses = lambda hosts: Counter(host.rpartition(":")[0] for host in hosts)
-    retention.hasten()
     _install_drainer()
     daemon.SIGNALS = ()  # type: ignore[misc]
     daemon.settle = lambda: None

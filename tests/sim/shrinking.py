@@ -24,19 +24,21 @@ _SHORTEST_S: Final = 5.0
 @dataclass(frozen=True)
 class Size:
     """Of a world. `pumps` are there at the start, `programs` write, `readers` are readers or Drainers; it is
-    healed after `faults_s`. `without`: what does not go wrong."""
+    healed after `faults_s`, or after bursts that take so long and the rests of `hours`. `without`: what does
+    not go wrong."""
 
     pumps: int = 2
     programs: int = 3
     readers: int = 2
     faults_s: float = 40.0
+    hours: float = 0.0
     without: frozenset[str] = frozenset()
 
     def options(self) -> str:
         """Those that it takes, of the command."""
         said = {
             name: getattr(self, name)
-            for name in ("pumps", "programs", "readers", "faults_s")
+            for name in ("pumps", "programs", "readers", "faults_s", "hours")
             if getattr(self, name) != getattr(Size, name)
         }
         if self.without:
@@ -51,16 +53,20 @@ class Size:
             "--faults-s", type=float, default=cls.faults_s, help="seconds until all is healed"
         )
         parser.add_argument(
+            "--hours", type=float, default=cls.hours, help="hours of rests between bursts of so many seconds"
+        )
+        parser.add_argument(
             "--without", default="", help="what does not go wrong: kinds, with commas between"
         )
 
     @classmethod
     def of(cls, given: argparse.Namespace) -> Size:
         without = frozenset(given.without.split(",")) - {""}
-        return cls(given.pumps, given.programs, given.readers, given.faults_s, without)
+        return cls(given.pumps, given.programs, given.readers, given.faults_s, given.hours, without)
 
     def shorter(self) -> Size:
-        return replace(self, faults_s=max(self.faults_s / 2, min(self.faults_s, _SHORTEST_S)))
+        faults_s = max(self.faults_s / 2, min(self.faults_s, _SHORTEST_S))
+        return replace(self, faults_s=faults_s, hours=self.hours / 2)
 
     def fewer(self, name: str) -> Size:
         """One less of them."""

@@ -22,6 +22,7 @@ SOME, ONE, PLANTED = (
 
 KINDS = ("kill_pump", "cut", "reset", "slow_disk", "large_rows")
 LOST = "reader-1 was given 17 without [12, 13], committed before it came (at 3.100 s)"
+LONG = ("--hours", "0.3", "--faults-s", "5", "--readers", "1")
 QUICK = (
     *("--pumps", "1", "--programs", "1", "--readers", "1", "--faults-s", "10", "--without"),
     "stop_pump,close,join,compact,slow_disk,fail_disk,fill_disk,slow_etcd,kill_reader,kill_app,together,"
@@ -56,6 +57,13 @@ def test_worlds_of_a_kind_hold_and_a_seed_is_one_world(world: str) -> None:
     one = worlds("--world", world, "--seed", "39").stdout
     (line,) = [line for line in one.splitlines() if line.startswith("seed ")]
     assert line in some.stdout.splitlines(), "to the byte"
+
+
+@pytest.mark.timeout(DEADLINE_S)
+def test_a_world_of_hours_holds_and_a_seed_is_one_world() -> None:
+    some, one = (worlds("--seed", "3", *LONG) for _ in range(2))
+    assert some.returncode == 0, some.stdout + some.stderr
+    assert some.stdout.splitlines()[0] == one.stdout.splitlines()[0], "to the byte"
 
 
 @pytest.mark.timeout(DEADLINE_S)
@@ -98,7 +106,7 @@ def test_what_a_fault_does_not_need_is_left_out() -> None:
 
     found = list(shrink(Size(), KINDS, range(7, 12), LOST, run))
     size, seed = found[-1]
-    assert size == Size(2, 1, 1, 10.0, frozenset(KINDS[1:]))
+    assert size == Size(2, 1, 1, 10.0, without=frozenset(KINDS[1:]))
     assert seed == 9
     assert all(way(run(*each)) == way(LOST) for each in found)
     said = " --programs 1 --readers 1 --faults-s 10.0 --without cut,large_rows,reset,slow_disk"

@@ -34,6 +34,7 @@ from tests.sim.network import Network, SimHttp
 from tests.sim.node import FLOOR, DrainerNode, Node, PumpNode, die, in_life
 from tests.sim.ports import PORTS
 from tests.sim.retention import Purges
+from tests.sim.rhythm import Rhythm
 from tests.sim.scheduling import SimLoop
 from tests.sim.shrinking import Size
 from tidb_binlog.binlog import PREWRITE
@@ -73,7 +74,8 @@ class World:
         self.network.slow_s = self.rng.choice((0.3, 3.0))
         self.store = EtcdStore(self.network)
         self.store.on_put = self._put
-        self.purges = Purges(self.live_s)
+        self.rhythm = Rhythm(self.rng, size.faults_s, size.hours)
+        self.purges = Purges(self.live_s, self.converges_s, hurries=not size.hours)
         self.purging = self.rng.random() < 0.5
         self.commits: dict[Ts, Ts] = {}  # by start_ts, of what the upstream says is committed
         self._strikes: set[str] = set()  # Pumps that die at a write to their index, see `_filed`
@@ -162,13 +164,19 @@ class World:
         for number in range(1, self.size.pumps + 1):
             await self._add_pump(f"p{number}")
         await self._begin()
-        end_s = self.loop.time() + self.size.faults_s
-        while self.loop.time() < end_s:
-            await asyncio.sleep(self.rng.expovariate(1.0))
-            await self._fault()
-            await self._look_after()
+        for seconds in self.rhythm.parts():
+            if not self.rhythm.busy.is_set():
+                gc.collect()  # here it comes at the same moment in each run
+            await self._goes_on(seconds)
         await self._heal()
         await self._converge()
+
+    async def _goes_on(self, seconds: float) -> None:
+        end_s = self.loop.time() + seconds
+        while self.loop.time() < end_s:
+            await asyncio.sleep(self.rhythm.pause_s())
+            await self._fault()
+            await self._look_after()
 
     def _begin_upstream(self) -> None:
         """What the cluster stands on is there; etcd always is."""
@@ -190,10 +198,10 @@ class World:
             name,
             self.directory,
             upstream=self.upstream,
-            heartbeat_interval_s=self.rng.choice((0.5, 2.0)),
+            heartbeat_interval_s=self.rng.choice((2.0, 10.0) if self.size.hours else (0.5, 2.0)),
             index_queue_bytes=self.rng.choice((1024, 1 << 20)),
             recent_bytes=self.rng.choice((2048, 1 << 20)),
-            **retention.options(self.rng, purges=self.purging),
+            **self.purges.options(self.rng, purges=self.purging),
         )
         self.pumps[name] = pump
         await pump.start()
@@ -270,7 +278,7 @@ class World:
 
     async def _purged(self) -> None:
         """What every reader has done goes: the newest file of each Pump is left."""
-        began_s, end_s = self.loop.time(), self.loop.time() + self.converges_s
+        began_s, end_s = self.loop.time(), self.loop.time() + self.purges.gone_s
         restarts = False
         while any(len(pump.log_files) > 1 for pump in self._up() if self.purging):
             if not restarts and self.loop.time() > (began_s + end_s) / 2:
@@ -374,7 +382,7 @@ class World:
         a, b = self.rng.sample(self._hosts(), 2)
         self.trace("cut", a, b)
         self.network.cut(a, b)
-        self.loop.call_later(self.rng.choice((0.2, 3.0, 20.0)), self.network.heal, a, b)
+        self.loop.call_later(self.rhythm.lasts_s(0.2, 3.0, 20.0), self.network.heal, a, b)
 
     def _reset(self) -> None:
         a, b = self.rng.sample(self._hosts(), 2)
@@ -387,7 +395,7 @@ class World:
     def _slow_disk(self) -> None:
         host = self.rng.choice(self._with_disks()).name
         PORTS.slow.add(host)
-        self.loop.call_later(self.rng.choice((1.0, 5.0)), PORTS.slow.discard, host)
+        self.loop.call_later(self.rhythm.lasts_s(1.0, 5.0), PORTS.slow.discard, host)
 
     def _fail_disk(self) -> None:
         """One call, when it comes."""
@@ -435,7 +443,7 @@ class World:
         node = self.rng.choice(self._with_disks())
         node.disk.free = self.rng.choice((FLOOR // 2, 0))
         self.trace("disk of", node.name, "has", node.disk.free, "bytes free")
-        self.loop.call_later(self.rng.choice((2.0, 10.0)), self._free_disk, node)
+        self.loop.call_later(self.rhythm.lasts_s(2.0, 10.0), self._free_disk, node)
 
     def _free_disk(self, node: Node) -> None:
         node.disk.free = FREE
@@ -443,7 +451,7 @@ class World:
     def _slow_etcd(self) -> None:
         """Timestamps are late, and transactions are open for long."""
         self.network.slow_hosts.add(HOST)
-        self.loop.call_later(self.rng.choice((2.0, 10.0)), self.network.slow_hosts.discard, HOST)
+        self.loop.call_later(self.rhythm.lasts_s(2.0, 10.0), self.network.slow_hosts.discard, HOST)
 
     def _rot(self) -> bool:
         """What is synced is damaged, until somebody restores it."""
@@ -476,7 +484,7 @@ class World:
         if self.rng.random() < 0.5:  # whoever is not told of it must not be passed over
             reader = self.rng.choice(self._readers())
             self.network.cut(HOST, reader)
-            self.loop.call_later(self.rng.choice((1.0, 8.0, 15.0)), self.network.heal, HOST, reader)
+            self.loop.call_later(self.rhythm.lasts_s(1.0, 8.0, 15.0), self.network.heal, HOST, reader)
         await self._add_pump(f"p{len(self.pumps) + 1}")
         return True
 

@@ -157,19 +157,23 @@ class DrainerWorld(World):
             await _create(writer, ids, strict=self.strict)
             self._last_ts = writer.last_commit_ts
             created.set()
-            end_s = clock.monotonic_s() + self.size.faults_s
             mix = Mix(abandon=0.005, lose_commit=0.02)
             workload = Workload(Random(self._random.random()), self.model, mix)
             evolution = Evolution(Random(self._random.random()), self.model, ids)
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self.size.programs):
-                    group.create_task(run_session(writer, workload, 0.3, end_s, clock))
-                if self.is_two_way:
-                    self._other_side = other
-                    group.create_task(other.write(end_s, clock))
-                pause_s = self.rng.choice((1.0, 5.0))
-                if "ddl" not in self.size.without:
-                    group.create_task(run_evolution(writer, evolution, pause_s, end_s, clock))
+            if self.is_two_way:
+                self._other_side = other
+            is_over = False
+            while not is_over:
+                await self.rhythm.turn()
+                is_over, end_s = self.rhythm.is_last, clock.monotonic_s() + self.rhythm.burst_s
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(self.size.programs):
+                        group.create_task(run_session(writer, workload, 0.3, end_s, clock))
+                    if self.is_two_way:
+                        group.create_task(other.write(end_s, clock))
+                    pause_s = self.rng.choice((1.0, 5.0))
+                    if "ddl" not in self.size.without:
+                        group.create_task(run_evolution(writer, evolution, pause_s, end_s, clock))
             self._last_ts = max(writer.last_commit_ts, other.last_commit_ts)
             self._done.set()
 
@@ -228,7 +232,7 @@ class DrainerWorld(World):
             await drainer.kill(power=self.rng.random() < 0.7)
         self.downstream.notice()  # or it is taken for one that works
         await drainer.start()
-        self.loop.call_later(self.rng.choice((20.0, 60.0)), self.network.heal, drainer.name, HOST)
+        self.loop.call_later(self.rhythm.lasts_s(20.0, 60.0), self.network.heal, drainer.name, HOST)
         return True
 
     def _strike(self, life: Life) -> None:
@@ -243,7 +247,7 @@ class DrainerWorld(World):
 
     def _slow_downstream(self) -> None:
         PORTS.slow.add(downstream.HOST)
-        self.loop.call_later(self.rng.choice((1.0, 5.0)), PORTS.slow.discard, downstream.HOST)
+        self.loop.call_later(self.rhythm.lasts_s(1.0, 5.0), PORTS.slow.discard, downstream.HOST)
 
     # -- the end ---------------------------------------------------------------------------------------
 

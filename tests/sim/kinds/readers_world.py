@@ -152,6 +152,7 @@ class ReadersWorld(World):
 
     async def _transactions(self, publisher: Publisher) -> None:
         while True:
+            await self.rhythm.turn()
             await self._transaction(publisher)
             await asyncio.sleep(self.rng.expovariate(5.0))
 
@@ -293,7 +294,7 @@ class ReadersWorld(World):
             return False
         self.trace(reader.name, "is killed")
         await die(reader.life)
-        self.loop.call_later(self.rng.choice((0.0, 0.0, 5.0, 40.0)), self._start_reader, reader)
+        self.loop.call_later(self.rhythm.lasts_s(0.0, 0.0, 5.0, 40.0), self._start_reader, reader)
         return True
 
     async def _kill_app(self) -> None:

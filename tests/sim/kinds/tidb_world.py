@@ -156,6 +156,7 @@ class TidbWorld(ReadersWorld):
                     ends.push_async_callback(upstream.close)
                     client = await ends.enter_async_context(await pumpclient.connect(ETCD))
                     while True:
+                        await self.rhythm.turn()
                         if host == "ddl":
                             await asyncio.sleep(self.rng.expovariate(0.3))
                             async with self._begun(upstream) as start_ts:
@@ -334,13 +335,13 @@ class TidbWorld(ReadersWorld):
     def _elect(self) -> None:
         """PD has no leader for a while, and then another one."""
         self.pd.elect(None)
-        self.loop.call_later(self.rng.choice((0.1, 3.0)), self.pd.elect, self.rng.choice(self.pd.members))
+        self.loop.call_later(self.rhythm.lasts_s(0.1, 3.0), self.pd.elect, self.rng.choice(self.pd.members))
 
     def _move_region(self) -> None:
         key = self._key()
         self.cluster.move_leader(key, None)
         store_id = self.rng.choice(list(self.cluster.stores))
-        self.loop.call_later(self.rng.choice((0.0, 2.0)), self.cluster.move_leader, key, store_id)
+        self.loop.call_later(self.rhythm.lasts_s(0.0, 2.0), self.cluster.move_leader, key, store_id)
 
     def _split_region(self) -> None:
         self.cluster.split(self._key())
