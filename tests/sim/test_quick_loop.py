@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.virtual_time import VirtualLoop
+from tests.fakes.virtual_time import VirtualLoop, passes
 from tests.sim.quick_loop import QuickLoop
 
 WHO: contextvars.ContextVar[int] = contextvars.ContextVar("who", default=0)
@@ -36,7 +36,7 @@ async def story(seed: int) -> list[Any]:
                 timer.cancel()
             try:
                 async with asyncio.timeout(rng.choice((0.5, 5.0)) * rng.random()):
-                    await (event.wait() if rng.random() < 0.4 else asyncio.sleep(rng.random()))
+                    await (event.wait() if rng.random() < 0.4 else passes(rng.random()))
             except TimeoutError:
                 called("timeout")
             loop.call_soon(called, "soon", context=contextvars.Context())
@@ -45,7 +45,7 @@ async def story(seed: int) -> list[Any]:
     loop.call_at(1.0, event.set)
     loop.call_later(0.7, tasks[3].cancel)
     await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.sleep(100_000.0)
+    await passes(100_000.0)
     return said
 
 

@@ -27,9 +27,17 @@ def transaction(*sizes: int, first: int = 0) -> Transaction:
     return Transaction(1, 10, tuple(tables), 0)
 
 
-@pytest.mark.parametrize("position", [Position(7), Position(7, 0), Position((1 << 63) - 1, 12)])
+@pytest.mark.parametrize(
+    "position",
+    [Position(7), Position(7, 0), Position((1 << 63) - 1, 12), Position(7, 3, 0), Position(7, 3, -4)],
+)
 def test_headers_say_it(position: Position) -> None:
     assert position_of(headers_of(position), b"whatever") == position
+
+
+def test_more_is_how_many_messages_of_a_row_follow() -> None:
+    assert headers_of(Position(7, 3)) == [("commit_ts", b"7"), ("seq", b"3")]
+    assert headers_of(Position(7, 3, -4)) == [("commit_ts", b"7"), ("seq", b"3"), ("more", b"5")]
 
 
 def test_an_obinlog_without_headers_says_its_commit_ts() -> None:
