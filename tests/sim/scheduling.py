@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, Final, Generic, TypeVar
 
+from tests.fakes.quick_loop import QuickLoop
 from tests.sim.life import LIFE, WORLD, Life
-from tests.sim.quick_loop import QuickLoop
 
 T = TypeVar("T")
 JITTER_S: Final = 0.001

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.quick_loop import QuickLoop
 from tests.fakes.virtual_time import VirtualLoop, passes
-from tests.sim.quick_loop import QuickLoop
 
 WHO: contextvars.ContextVar[int] = contextvars.ContextVar("who", default=0)
 

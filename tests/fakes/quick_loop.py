@@ -5,7 +5,7 @@ Holds  callbacks and timers run in asyncio's order, each in its context. Time pa
 Why    asyncio asks the operating system before each round, and compares timers in Python: half of what a
        world costs
 
-Tests  tests/sim/test_quick_loop.py
+Tests  tests/fakes/test_quick_loop.py
 """
 
 from __future__ import annotations
