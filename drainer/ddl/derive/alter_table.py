@@ -28,6 +28,7 @@ from drainer.ddl.derive.render import (
     collate_clause,
     collated,
     column_clause,
+    default_clause,
     fitting,
     key_clause,
     name_of,
@@ -262,6 +263,11 @@ def _column(
     missing: list[str],
 ) -> None:
     server, verb = change.server, "ADD COLUMN"
+    if present is not None and not place and _only_default_differs(column, present, server):
+        clause = default_clause(column, column.default, server, missing) or " DEFAULT NULL"
+        verb = f"ALTER COLUMN {name_of(column.name)}"
+        clauses.add(f"{verb} SET{clause}" if column.nullable or column.default else f"{verb} DROP DEFAULT")
+        return
     if present is not None:
         verb = f"CHANGE COLUMN {name_of(present.name)}"
     keyed = _has_leading_key(column, change.after)
@@ -279,6 +285,20 @@ def _column(
         return
     clauses.generated.append(column.name)
     clauses.plain.append(f"{verb} {column_clause(column, server, [], plain=True)}{place}")
+
+
+def _only_default_differs(column: Column, present: PresentColumn, server: Server) -> bool:
+    """A literal, on a TiDB: it refuses to CHANGE a column that decides about partitions."""
+    default = column.default
+    return (
+        server.dialect is Dialect.TIDB
+        and not (column.generated or column.auto_increment)
+        and not (default is not None and (default.is_now or default.expression))
+        and (column.type.tp != ti.TIMESTAMP or default is not None)
+        and present.name == column.name
+        and same_column(column, present, server)
+        and present.comment == column.comment
+    )
 
 
 def _has_leading_key(column: Column, definition: Definition) -> bool:

@@ -192,7 +192,9 @@ class Campaign:
         for one in waits:
             print("waits:", one["tables"], one["reason"])
         report = await self._compared({name for one in waits for name in one["tables"]})
-        if waits and report.equal:
+        if (
+            waits and report.equal and cluster.target is None
+        ):  # the stand-in answers a SELECT DISTINCT wrongly
             await self._decide()
             report = await self._compared(())
         config = str(cluster.config_of("drainer"))

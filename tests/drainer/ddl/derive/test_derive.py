@@ -434,6 +434,30 @@ def test_a_tidb_drops_a_key_before_it_adds_another_one_of_that_name() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("default", "not_null", "expected"),
+    [
+        ("7", True, "SET DEFAULT '7'"),
+        ("7", False, "SET DEFAULT '7'"),
+        (None, True, "DROP DEFAULT"),
+        (None, False, "SET DEFAULT NULL"),
+    ],
+)
+def test_a_tidb_is_told_of_a_default_alone(default: str | None, not_null: bool, expected: str) -> None:
+    """It refuses to change a column by which a table is partitioned."""
+
+    def table(default: str | None) -> Tracked:
+        column = {"id": 1, "name": name("c1"), "offset": 0, "type": kind(3), "state": 5, "default": default}
+        column["type"]["Flag"] = int(not_null)
+        return tracked({"id": 1, "cols": [column], "index_info": None})
+
+    here = Present(columns=(PresentColumn("c1", "int(11)", nullable=not not_null, default="5"),))
+    change = Change(21, (table("5"),), (table(default),), present={HERE: here}, server=TIDB)
+    assert statements(derive(change)) == [f"ALTER TABLE `d`.`t` ALTER COLUMN `c1` {expected}"]
+    (whole,) = statements(derive(dataclasses.replace(change, server=MARIADB)))
+    assert "CHANGE COLUMN `c1` `c1` int" in whole
+
+
 # -- real servers ------------------------------------------------------------------------------------------
 
 
