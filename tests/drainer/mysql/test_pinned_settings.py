@@ -81,6 +81,7 @@ class Server:
 
     def __init__(self, **settings: str) -> None:
         self.settings = settings
+        self.server_version = "10.11-MariaDB"
 
     def run(self, statement: bytes) -> int:
         if statement == FIRST:
@@ -97,6 +98,13 @@ def test_a_log_of_statements_is_named_before_anything_is_written() -> None:
     assert "BINLOG ADMIN" in raised.value.hint
     pin(Server(log_bin="ON", binlog_format="STATEMENT"), "upstream")
     pin(Server(log_bin="OFF", binlog_format="STATEMENT"), "downstream")
+
+
+def test_a_tidb_with_binlogs_is_written_to() -> None:
+    """It has log_bin = ON and binlog_format = STATEMENT, and does not know ROW."""
+    server = Server(log_bin="ON", binlog_format="STATEMENT")
+    server.server_version = "5.7.25-TiDB-v6.6.0"
+    pin(server, "downstream")
 
 
 def test_what_cannot_be_pinned_is_said(caplog: pytest.LogCaptureFixture) -> None:
