@@ -39,8 +39,10 @@ def spreads(target: Target) -> str:
     return str(run(target, "SELECT definition FROM tidb_binlog.lane_basis WHERE fold <> 0"))
 
 
-@pytest.mark.parametrize("name", [CI, "utf8mb4_unicode_ci", "utf8mb4_uca1400_ai_ci"])
-@pytest.mark.parametrize("upstream_name", [CI, BIN])
+@pytest.mark.parametrize(
+    ("name", "upstream_name"),
+    [(CI, CI), ("utf8mb4_unicode_ci", BIN), ("utf8mb4_uca1400_ai_ci", CI)],
+)
 async def test_what_is_one_key_to_the_downstream_keeps_its_order(
     target: Target, name: str, upstream_name: str
 ) -> None:
@@ -55,7 +57,7 @@ async def test_what_is_one_key_to_the_downstream_keeps_its_order(
     life.give()
     await life.applied()
     run(target, ALTER.format(name))
-    for number in range(600):
+    for number in range(300):
         events = []
         for key in pick.sample(keys, 3):
             if key in rows:
@@ -73,8 +75,10 @@ async def test_what_is_one_key_to_the_downstream_keeps_its_order(
     assert collation(target, name).label in spreads(target)
 
 
-@pytest.mark.parametrize("ahead", [0, 1])
-@pytest.mark.parametrize(("first", "then"), [(CI, CI), (CI, BIN), (BIN, CI), (CI, "utf8mb4_czech_ci")])
+@pytest.mark.parametrize(
+    ("ahead", "first", "then"),
+    [(0, CI, CI), (1, CI, BIN), (0, BIN, CI), (1, BIN, CI), (0, CI, "utf8mb4_czech_ci")],
+)
 async def test_a_start_finds_rows_in_the_lanes_that_they_were_in(
     target: Target, ahead: int, first: str, then: str
 ) -> None:

@@ -145,7 +145,7 @@ def dispatched(
 @cache
 def serial(given: Input, history: str) -> dict[str, tuple[str, ...]]:
     """One pass over the stream: what each row downstream gets."""
-    eras = RuleHistory.from_json(history, ALL)
+    eras = read_history(history)
     found: dict[str, tuple[str, ...]] = {}
     for number in range(len(given.transactions)):
         by = eras.at(given.commit_ts(number))
@@ -156,6 +156,19 @@ def serial(given: Input, history: str) -> dict[str, tuple[str, ...]]:
             for row, what in wrote:
                 found[row] = (*found.get(row, ()), what)
     return found
+
+
+@cache
+def read_basis(rules: str, spreads: frozenset[tuple[int, TableSpread]]) -> StoredBasis:
+    """As a start reads what was stored."""
+    return StoredBasis.from_json(
+        lane_basis.header_json(rules), {fold: spread.to_json() for fold, spread in spreads}
+    )
+
+
+@cache
+def read_history(rules: str) -> RuleHistory:
+    return RuleHistory.from_json(rules, ALL)
 
 
 Queued = tuple[int, tuple[Write, ...]]  # commit_ts of a chunk, what it writes
@@ -210,11 +223,12 @@ class World:
     def key(self) -> object:
         return (
             self.kills, self.alters, self.config, self.lanes, self.stored_ts, self.epoch, self.header,
-            self.header_epoch, tuple(sorted(self.spreads.items(), key=repr)), self.unique,
-            tuple(sorted(self.rows.items())), self.past, self.asked, self.next, self.queues,
-            tuple(sorted((id(one.version), one.spread.name) for one in self.learned)),
-            None if self.history is None else self.history.to_json(), repr(sorted(self.basis._known.items())),
-            repr(sorted((fold, sorted(of.items())) for fold, of in self.basis._found.items())),
+            self.header_epoch, frozenset(self.spreads.items()), self.unique,
+            frozenset(self.rows.items()), self.past, self.asked, self.next, self.queues,
+            frozenset((id(one.version), one.spread.name) for one in self.learned),
+            self.history and tuple((era.after_ts, era.rules.text) for era in self.history.eras),
+            frozenset(self.basis._known.items()),
+            frozenset((fold, frozenset(of.items())) for fold, of in self.basis._found.items()),
         )  # fmt: skip
 
     # -- a life ---------------------------------------------------------------------------------------
@@ -225,10 +239,7 @@ class World:
         state = DrainerState(self.epoch, "", row, None) if row else None
         basis = None
         if self.header is not None and self.header_epoch == self.epoch:
-            basis = StoredBasis.from_json(
-                lane_basis.header_json(self.header),
-                {fold: spread.to_json() for fold, spread in self.spreads.items()},
-            )
+            basis = read_basis(self.header, frozenset(self.spreads.items()))
         found = StoredState(row, state, tuple(map(Position, self.lanes)) if row else (), basis=basis)
         self.start = start = resume_point(found, StarterInfo(1, LANES, 5, NOW_TS))
         assert not start.foreign
@@ -242,7 +253,7 @@ class World:
         self.stored_ts = start.floor_ts
         self.recorded = start.basis is not None
         self.basis = LaneBasis(start.basis.tables if start.basis else {})
-        self.history = RuleHistory.from_json(start.basis.rules, ALL) if start.basis else None
+        self.history = read_history(start.basis.rules) if start.basis else None
         self.past, self.asked, self.learned = True, False, ()
         self.next = sum(
             self.given.commit_ts(n) <= min(self.lanes) for n in range(len(self.given.transactions))

@@ -113,7 +113,16 @@ async def test_each_change_once_over_lives_in_which_columns_change(
     await publisher.close()
 
 
-@pytest.mark.parametrize("dies", ["before the first table", "between two tables", "before the position"])
+@pytest.mark.parametrize(
+    ("dies", "bed"),
+    [
+        ("before the first table", "delta"),
+        ("between two tables", "delta"),
+        ("between two tables", "iceberg"),
+        ("before the position", "iceberg"),
+    ],
+    indirect=["bed"],
+)
 async def test_a_death_between_files_and_commits_neither_loses_nor_doubles(
     dies: str,
     publisher: Publisher,

@@ -56,18 +56,6 @@ def test_views(both: Both, archive: str, view: str) -> None:
     assert len(here.splitlines()) > (view == "ddl")
 
 
-def test_the_first_rows(both: Both, archive: str) -> None:
-    here, there = both("read", f"--archive={archive}", "--limit=5")
-    assert here == there
-    assert len(here.splitlines()) > 5
-
-
-def test_files(both: Both, archive: str) -> None:
-    here, there = both("files", f"--archive={archive}", "--output=json")
-    assert here == there
-    assert json.loads(here)
-
-
 def test_stats(both: Both, archive: str) -> None:
     here, there = both("stats", f"--archive={archive}", "--output=json")
     assert here == there
@@ -104,8 +92,9 @@ def basic(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("read", "--columns=_table,_start_ts", "--limit=0"),
         ("read", "--tables=shop.orders", "--ops=delete,update", "--output=json"),
         ("read", "--table=shop.customer", "--columns=after,_commit_ts"),
-        ("read", "--view=files"),
+        ("read", "--limit=5"),
         ("files",),
+        ("files", "--output=json"),
         ("stats", "--hottest=3"),
         ("stats", "--hottest=0", "--output=json"),
         ("history", "--table=shop.customer", "--key=id=1"),

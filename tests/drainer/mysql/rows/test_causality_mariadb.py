@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.collation_reader import read_collation
 from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.literal.collation import Collation
 from drainer.mysql.rows.causality import Spread, collations_of
 from drainer.mysql.rows.change import Form, TableTarget
 from drainer.mysql.rows.table_target import target_of
@@ -127,19 +129,25 @@ def connection(mariadb: MariaDbServer) -> Iterator[Connection]:
     opened.close()
 
 
+@cache
+def collation_of(connection: Connection, name: str) -> Collation | None:
+    """Read once: it is the weights of all characters."""
+    return read_collation(connection, name)
+
+
 def target_now(connection: Connection, info: TableInfo) -> TableTarget:
     """As lanes are told of `pairs.t`."""
     found = read_table(connection, "PAIRS", "T")
     assert found is not None
-    read = {name: read_collation(connection, name) for name in collations_of(found)}
+    read = {name: collation_of(connection, name) for name in collations_of(found)}
     collations = {name: collation for name, collation in read.items() if collation is not None}
     return target_of(TableVersion(info, "pairs", "t", 1), 4, found, collations=collations)
 
 
 def one_key(connection: Connection, name: str, literals: list[bytes], length: int) -> set[tuple[int, int]]:
     """Pairs of values that the server takes for one key."""
-    for number, literal in enumerate(literals):
-        connection.run(b"INSERT INTO pairs.%s VALUES (%d,%s)" % (name.encode(), number, literal))
+    rows = b",".join(b"(%d,%s)" % (number, literal) for number, literal in enumerate(literals))
+    connection.run(b"INSERT INTO pairs.%s VALUES %s" % (name.encode(), rows))
     key = f"LEFT({{0}}.k,{length})" if length > 0 else "{0}.k"
     query = f"SELECT a.n, b.n FROM pairs.{name} a JOIN pairs.{name} b WHERE a.n<b.n AND "
     query += f"{key.format('a')}={key.format('b')}"
