@@ -117,8 +117,8 @@ async def test_shards_change_in_turn(
     batches = await life(settings, spark)
     assert merged(connection) == expected
     assert (waiting(connection), owner(connection)) == (0, "")
-    for one, following in itertools.pairwise(batches):
-        assert following.start_ts == one.stop_ts + 1
+    for batch, following in itertools.pairwise(batches):
+        assert following.start_ts == batch.stop_ts + 1
     assert sum(batch.ddl for batch in batches) == 5
 
 
