@@ -1,6 +1,5 @@
 """Canonical form of a row: the same bytes from an archive's image and from a live database.
 
-Out    canonical bytes of a value, None for NULL; of a row
 Holds  two values that the servers hold for equal data have equal bytes:
 
     integers, YEAR, BIT    digits; no zeros of ZEROFILL

@@ -1,6 +1,5 @@
 """Row types: rows as objects of a program's own classes, a class for each table.
 
-Out    rows of which `before` and `after` are objects
 Holds  a class and a table that do not fit are told by the first row of each version of the table; a value
        that its field does not take by its row. Columns without a field are left out; pydantic decides itself
        about types that are not known here, and about what is left over

@@ -3,7 +3,6 @@
     {"consistent":false,"commitTS":N,"ts-map":{},"schema-version":N,"epoch":N}
 
 In     the text of a row, of any release since the first
-Out    `Checkpoint`, or `Corruption` that names the key
 Holds  keys in the order in which a Go drainer writes them, ours (`epoch`, `safe-until`) after them. A Go
        drainer reads past ours and drops them when it saves: a row without `epoch` was written by another
        program. Missing keys read as zero, unknown ones (`positions` of releases before 2.1) are ignored,

@@ -1,6 +1,5 @@
 """Table reader: what a table is downstream, read from information_schema.
 
-Out    `DownstreamTable`, or None if there is no such table
 Holds  names come back as the downstream writes them; of several tables that differ only in case, the exact
        one is meant
 Never  fails on what it does not know: expression parts of keys have no column name, old servers no

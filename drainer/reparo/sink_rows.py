@@ -1,6 +1,5 @@
 """Sink rows: rows of an archive become row events as a sink takes them.
 
-Out    `TableEvents`, under the names downstream
 Holds  a table has the same identity in every life: its name downstream. So its rows go to the same lanes when
        a job is done in several lives, whatever its number in a catalogue was
 Why    an image holds all columns in one form. With a hidden row id before or after it, it is a row as TiDB

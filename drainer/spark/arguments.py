@@ -1,6 +1,5 @@
 """Arguments: what the commands of `binlog-spark` share on their command lines, and what becomes of it.
 
-Out     options of the data source, a downstream's `Target`, a session
 Holds   times become timestamps once, here: whatever a command does later, it speaks of one frozen range
 Never   takes a password on the command line, where every user of the host could read it
 

@@ -1,6 +1,5 @@
 """Chunk tasks: chunks of a first copy, each read at T and written downstream by a task of its own.
 
-Out    what became of each chunk
 Holds  a task reads at `tidb_snapshot = T`, over a connection of its own, and writes what the copy of one
        machine writes: rows and the note that the chunk is done in one transaction. A task that is done again
        ends the session of the one before, and finds what of the chunk is there; so does a copy that begins

@@ -1,6 +1,5 @@
 """Session: a Spark session set up as readers, folds and writers of this package need it.
 
-Out     a session in which `spark.read.format("binlog")` works
 Holds   times are UTC in Spark and in workers; workers run this interpreter; on this host nothing listens
         beyond loopback and no page is served; a cluster's executors get this package as a zip
 Never   changes a session that is there already, but for the data source and the zone

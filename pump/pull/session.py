@@ -1,6 +1,5 @@
 """Pull session: what one puller has got, may get, and waits for.
 
-Out    messages to send
 Holds  the watermark that it was sent never falls, and no commit at or below it is sent afterwards: both are
        the position, and pages begin after it. Credit limits payload bytes; only the first payload of a
        message may exceed it, since a transaction larger than all credit must pass too. One that comes in

@@ -1,6 +1,5 @@
 """Overview: what a cluster's nodes say, on one page: where each is, and what needs the operator.
 
-Out    an `Overview`: one line a node, troubles by severity
 Holds  what a node does not say is not guessed: a Go node gives a position and nothing else
 Never  trusts a document's form: what is not what it should be counts as not said
 """

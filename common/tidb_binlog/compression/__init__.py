@@ -1,6 +1,5 @@
 """Compression of messages between nodes: each one a frame of its own, made and read without a stream.
 
-Out    frames; what was in them
 Holds  `decompress` makes no more octets than it was told, whatever the frame says of itself
 Why    zstd at its quickest level takes a small part of gzip's CPU for about the same size; gzip is in Python,
        so a host without zstd (a Python before 3.14 without the package zstandard) has it

@@ -1,6 +1,5 @@
 """Nodes: the cluster as the registry has it, with links to each node's page.
 
-Out    a section
 Holds  whoever is dead or not online comes before who is well: a long list is cut at its end
 Never  links to anything but `//HOST:PORT`, whatever an entry of the registry says
 Tests  tests/common/page/test_sections.py

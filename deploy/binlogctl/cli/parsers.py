@@ -1,7 +1,6 @@
 """Parsers: the table of commands as `argparse` parsers, which read a command's line, print the help and are
 what completion is made from.
 
-Out    a parser of one command, or of all
 Never  ends the process: what is wrong is a `FlagError`
 
 Tests  tests/deploy/binlogctl/cli/test_command_line.py

@@ -4,7 +4,6 @@
     2026-11-22 18:30:00.123  shop.orders  insert  id=8  status: 'new', price: NULL
     2026-11-22 18:30:01.004  shop.orders  ddl     ALTER TABLE orders ADD COLUMN note TEXT
 
-Out    lines
 Holds  one line a row, whatever is in it: line breaks and all that steers a terminal are written out. Columns
        of the key stand under `key`; a row of a table without one shows all of its columns
        A text is quoted, NULL and numbers are not; bytes are 0x...; what is cut off is counted

@@ -1,6 +1,5 @@
 """Examination: asks everything that can be asked from here and lets the checks decide on it.
 
-Out     `Report`
 Holds   whatever cannot be reached or fails is a finding, and the rest goes on; what was not examined is said
 Never   changes anything: it reads, and draws one timestamp
 """

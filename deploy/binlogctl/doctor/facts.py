@@ -9,12 +9,15 @@ Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.status.pump import PumpStatus
 from tidb_binlog.status.troubles import Trouble
 from tidb_binlog.tso import Ts
+
+if TYPE_CHECKING:
+    from tidb_binlog.net.http_client import Page
 
 _DATE_STEP_S: Final = 1.0
 VARIABLES: Final = (
@@ -41,19 +44,6 @@ VARIABLES: Final = (
     "wsrep_on",
 )
 """Global variables of a downstream that are read."""
-
-
-class Page(Protocol):
-    """What is needed of an answer over HTTP."""
-
-    @property
-    def began_s(self) -> float: ...
-
-    @property
-    def ended_s(self) -> float: ...
-
-    @property
-    def date_s(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)

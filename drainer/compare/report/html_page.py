@@ -1,6 +1,5 @@
 """HTML page: the result of a comparison as one file without scripts.
 
-Out    HTML that needs nothing beside it, drawn like the page of an audit
 Holds  what was not compared stands beside what was found: silence must not be taken for equality
 """
 

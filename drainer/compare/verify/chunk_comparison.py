@@ -1,7 +1,6 @@
 """Chunk comparison: whether a part of a table has the same rows on both sides, and which differ.
 
 Drives  two sessions of one moment at a time, one of each side, whose servers work side by side
-Out     rows counted, `RowDifference`s
 Holds   where both servers print values alike they sum up the part; only what differs is read: first by
         buckets, then the rows of the buckets that differ. Otherwise rows are read and compared by meaning
         (`row_parts`), and so they are where a server refuses the sum, or cannot make a row's hash

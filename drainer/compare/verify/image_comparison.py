@@ -1,7 +1,6 @@
 """Image comparison: whether a downstream has the rows of an image, without the upstream that it was made of.
 
 Drives  `Verifying`, with the Parquet files of the image in the upstream's place
-Out     `Verification`, as of two servers
 Holds   a table is one chunk, whose rows are parted into files by a hash of their key: memory does not grow
         with tables, and neither side needs an order. What the downstream computes is not in an image and is
         not compared. Nothing says that the downstream stands where the image was made: a checkpoint that is

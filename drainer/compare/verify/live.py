@@ -2,7 +2,6 @@
 
 Drives  `open_moment` of `drainer.points.snapshot` on the event loop, `Verifying` on a thread of its own;
         `GET /status` of the Drainer, to whose lag the pace gives way
-Out     `Verification`
 Holds   tables, names, columns and rows are those that a Drainer with these settings writes: the tracked
         schema at the first moment of each look says which there are. A table of which a rule leaves out
         changes is no copy of upstream's: it is named and not compared

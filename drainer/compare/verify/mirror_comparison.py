@@ -1,7 +1,6 @@
 """Mirror comparison: whether a mirror in a lake has the rows of the upstream, where its stream is.
 
 Drives  `Verifying`, with the tables of the lake in the downstream's place; without Spark and Java
-Out     `Verification`
 Holds   a TiDB is read at the position of the stream, a table that is ahead of it at its own: so the stream
         may run, or have died at any point. Of another upstream only what stands still is compared. A table is
         one chunk, whose rows are parted as those of an image. A table that the lake does not have is one

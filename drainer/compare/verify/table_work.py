@@ -1,6 +1,5 @@
 """Table work: how far the comparison of one downstream table is.
 
-Out    the chunks that are left, `TableResult`
 Holds  what was equal stays equal as long as columns and key stay; a table that was altered begins anew.
        Without every chunk a table is not equal
 Tests  tests/drainer/compare/verify/test_verifying.py

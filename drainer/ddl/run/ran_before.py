@@ -1,6 +1,5 @@
 """Ran before: whether a DDL took effect downstream before a crash, a lost connection, or by another program.
 
-Out    verdicts
 Why    error codes cannot say it: a statement continues after its connection broke, and the answer to one that
        succeeded can be lost
 

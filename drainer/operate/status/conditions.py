@@ -1,7 +1,5 @@
 """Conditions of a drainer: what of its status an operator is told of by `notify-url`.
 
-Out    what waits for him, what holds the stream, what a comparison found
-
 Tests  tests/drainer/operate/status/test_conditions.py
 """
 

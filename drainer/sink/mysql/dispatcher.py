@@ -1,7 +1,6 @@
 """Dispatcher: cuts transactions into lanes.
 
 In     transactions in commit order
-Out    chunks per lane
 Holds  every row event goes to the lane that `causality` names, in order; what a lane had applied before
        a crash (its position) is skipped, so each event reaches the downstream exactly once
 Never  waits: its driver decides when lanes have room and when a DDL needs them drained

@@ -2,7 +2,6 @@
 
 In     dispatched(ts): everything up to ts has been handed to lanes or filtered; sent(lane, chunk);
        committed(lane, sequence)
-Out    resolved_ts
 Holds  resolved_ts never falls, and never passes a change that is not committed downstream
 """
 

@@ -1,6 +1,5 @@
 """Plots of a report, as SVG to be put into a page: matplotlib's figures without pyplot, text as text.
 
-Out    SVG elements; None where there is nothing to show
 Tests  tests/spark/audit/test_report.py
 """
 

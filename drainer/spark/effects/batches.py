@@ -1,6 +1,5 @@
 """Effect batches: effects of keys as Arrow, each with the place where, and so in which order, it is written.
 
-Out    record batches
 Holds  a key's place depends on nothing but table and key
 Why    whole numbers that are near each other share a bucket and lie side by side: statements touch few pages
        of the table's index

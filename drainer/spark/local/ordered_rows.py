@@ -1,6 +1,5 @@
 """Ordered rows: the rows of a view in commit order, or the first of them.
 
-Out    rows as Python values
 Holds  no more than `limit` rows and a batch are in memory. Files that begin after what is wanted are not
        read, and a part is left as soon as its records are later than that: records are in commit order, but
        for what a drainer wrote again

@@ -1,6 +1,5 @@
 """Mask: what stands downstream in place of a column's values (`mask` of `[[syncer.row-rule]]`).
 
-Out    a function from datum to datum
 Holds  NULL stays NULL. Rows stay apart: a column of a key, or of a unique index, takes `hash` alone (or null,
        where it may be NULL and rows are not found by it). The same value has the same mask everywhere
 Never  shows the salt: it is read from a file, and is in no error, log or stored rule

@@ -1,6 +1,5 @@
 """Stream calls: gRPC calls with a stream of messages in at least one direction.
 
-Out    as `calls`
 Holds  a request counts until its service has done with it: it says so, asks for the next one, or ends
 Tests  tests/common/door/calls/test_grpc_calls.py, tests/common/door/http2/test_connection_machine.py
 """

@@ -1,6 +1,5 @@
 """Header fields: which header fields a peer may send (R8.2, R8.3), and what a request says with them.
 
-Out    `Head`; `Malformed` with the reason
 Why    what a single field can do wrong is found once, when the decoder makes the entry (`annotate`); for a
        call only order and repetition are left to check
 """

@@ -1,7 +1,6 @@
 """Downstream: logs in as the drainer does and reads what the server is; writes nothing.
 
 Drives  `drainer.mysql.connection.connect`: the same session, TLS and variables, or the same error
-Out     `DownstreamFacts`, with the checkpoint tables
 Never   shows a password, a grant's line or a row of replicated data
 Tests   tests/deploy/binlogctl/doctor/test_examination.py
 """

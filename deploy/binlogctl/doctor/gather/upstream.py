@@ -1,6 +1,5 @@
 """Upstream: asks every client URL of PD or etcd by itself, then what only a leader or all together know.
 
-Out    `UpstreamFacts`
 Order  the configured URLs first, then those that members tell of themselves, each by its own connection: one
        that is asked through another says nothing about its own
 """

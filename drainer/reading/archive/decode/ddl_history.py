@@ -1,7 +1,6 @@
 """DDL history: a file of DDL jobs, which value logs need: their rows name no columns.
 
 In     one JSON object a line, plain or gzip: a job as TiDB stores it, or {"raw": base64 of such a job}
-Out    the jobs as TiDB stores them
 Holds  without a name the usual ones beside the archive count: `ddl_jobs.jsonl`, `ddl_jobs.jsonl.gz`
 Tests  tests/drainer/reading/archive/decode/test_definitions.py
 """

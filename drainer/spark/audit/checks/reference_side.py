@@ -1,6 +1,5 @@
 """Reference side: what an archive's rows are compared with: a database, or an image.
 
-Out     tables as they are described there, all their rows
 Tests   tests/spark/audit/test_auditing.py
 """
 

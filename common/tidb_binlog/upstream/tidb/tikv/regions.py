@@ -1,6 +1,5 @@
 """Regions: which part of the key space is where, as far as it is known.
 
-Out    the region that holds a raw key
 Why    every request names region, epoch and peer; PD is asked only where nothing is known
 Holds  at most `REGIONS_MAX` regions, never two for one key; those put in first go first
 Never  keeps a region that overlaps a newer one: versions grow with every split and merge, so of two regions
