@@ -175,7 +175,7 @@ class Image:
 
         def work(some: Iterable[ImageFile]) -> Iterator[SideRow]:
             for file in some:
-                for row in rows(file):
+                for row in rows_of(file):
                     yield SideRow(file.comparison.number, row.key, 1, 0, row.row)
 
         return engine.over(files, work, COLUMNS, together=True)
@@ -202,7 +202,7 @@ def beginning(
 
     def work(some: Iterable[ImageFile]) -> Iterator[SideRow]:
         for file in some:
-            for row in rows(file):
+            for row in rows_of(file):
                 yield expected(file.comparison.number, row, 1, 0)
 
     rows = engine.over(files, work, COLUMNS, together=True)
@@ -284,7 +284,7 @@ def _files(
     return [ImageFile(place, name, how, tuple(columns), notes_name(table.version)) for name in names]
 
 
-def rows(file: ImageFile) -> Iterator[Compared]:
+def rows_of(file: ImageFile) -> Iterator[Compared]:
     """Rows of a file. Raises `Corruption`."""
     try:
         yield from _rows(file)

@@ -62,7 +62,7 @@ def plan(version: TableVersion, there: TableVersion) -> Comparison | None:
 
 
 def read(how: Comparison, files: list[reference_side.ImageFile]) -> list[comparison.Compared]:
-    return [row for file in files for row in reference_side.rows(file)]
+    return [row for file in files for row in reference_side.rows_of(file)]
 
 
 @pytest.mark.parametrize("scenario", ["types", "keys", "charset", "ddl"])
