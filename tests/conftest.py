@@ -40,7 +40,7 @@ from tidb_binlog.observe import log
 STUCK_S = 900
 """More than any test may take. Its own limit raises in it once; what then waits in its end, or in that of a
 session's server, would wait for ever."""
-_LONG = {room: place for place, room in enumerate(("rig", "sim", "spark", "attacks", "integration", "crash"))}
+_LONG = ["rig", "sim", "spark", "attacks", "deploy", "integration", "crash"]
 """Rooms with files that take minutes."""
 _SESSION = re.compile(r"\b(spark: SparkSession|started: Started)\b")
 _SOURCES = re.compile(r"^from tests.architecture.source import .*\bmodules\b", re.MULTILINE)
@@ -118,7 +118,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def order(item: pytest.Item) -> tuple[bool, int]:
         path = item.nodeid.partition("::")[0]
-        return _unit(path) != "spark", _LONG.get(path.split("/")[1], len(_LONG))
+        room = path.split("/")[1]
+        return _unit(path) != "spark", _LONG.index(room) if room in _LONG else len(_LONG)
 
     items.sort(key=order)
     places: dict[bool, dict[Path, int]] = {True: {}, False: {}}

@@ -192,13 +192,6 @@ def test_commands_of_the_core_name_the_extra(environment: Environment) -> None:
         assert run([bin_ / program, "--version"], bin_).startswith(f"Release Version: v{VERSION}\n")
 
 
-@pytest.mark.parametrize("program", [program for program in PROGRAMS if program != "binlog-spark"])
-def test_commands_of_the_server_tell_their_release(environment: Environment, program: str) -> None:
-    bin_ = environment("server")
-    said = run([bin_ / program, "--version"], bin_)
-    assert said.startswith(f"Release Version: v{VERSION}\n")
-
-
 def test_it_starts_beside_modules_of_an_application(environment: Environment, tmp_path: Path) -> None:
     bin_ = environment("server")
     for name in ("common.py", "deploy.py", "pump.py"):
