@@ -8,6 +8,7 @@ Tests   tests/rig/tidb/test_tidb.py
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -142,7 +143,8 @@ class Storage:
 
     def _add(self, program: str, *arguments: str) -> Process:
         argv = [str(self._peers / program), *arguments]
-        return self._cluster.supervisor.add(f"{self._name}-{program}", argv)
+        environ = {**os.environ, "TMPDIR": str(self._directory)}  # TiDB leaves a directory there
+        return self._cluster.supervisor.add(f"{self._name}-{program}", argv, environ)
 
     @staticmethod
     def _has_store(url: str) -> None:
