@@ -136,6 +136,9 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "HoldState.__init__: self._stands_for = NEVER  ->  pass": _ASKED,
         "HoldState.__init__: False  ->  True": "a hold without a name is never asked about",
     },
+    "rate_limit": {
+        "RateLimit.wait_s: True  ->  False": "both have two entries",
+    },
     "failover": {
         "<module>: 0  ->  1": "any revision that stays the same",
         "FailoverRule.__init__: 1  ->  2": "no revision is negative",

@@ -61,6 +61,7 @@ _JOBS: Final = 90  # of a table whose keys are those of DDL transactions
 _TTL_MS: Final = 3000
 _HOT: Final = 91  # a table whose few keys are primary, and overwritten all the time
 _HOT_KEYS: Final = 4
+_AWAY_S: Final = 24 * 3600
 _LIFE_S: Final = 30.0
 """Of garbage: ten minutes and more in a real cluster; who holds it, and asks, is as much quicker here."""
 
@@ -94,7 +95,9 @@ class TidbWorld(ReadersWorld):
         self.lost = self._draw("lost_answers", (0.0, 0.05))  # of TiKV's answers
         self._collects = self._draw("garbage", (False, True, True))
         self._open: set[Ts] = set()  # start_ts of transactions of sessions that live, as TiDB tells PD
-        trace_hold.RENEW_S, trace_hold.TTL_S = 3.0, 180  # type: ignore[misc]
+        # A Pump that is away for longer may find no trace, and waits for a person, who is not here.
+        hold_s = _AWAY_S if size.hours else 180
+        trace_hold.RENEW_S, trace_hold.TTL_S = 3.0, hold_s  # type: ignore[misc]
         transactions.FRESH_S = _LIFE_S / 2  # type: ignore[misc]
 
     def _begin_upstream(self) -> None:

@@ -15,6 +15,11 @@ def test_unlimited_never_waits() -> None:
         assert rate.wait_s(now_s) == 0.0
 
 
+def test_one_limit_is_enough_not_to_be_unlimited() -> None:
+    told = [Limits(rows, size).unlimited for rows in (0, 1) for size in (0, 1)]
+    assert told == [True, False, False, False]
+
+
 @pytest.mark.parametrize(("limits", "expected_s"), [(Limits(100, 0), 2.0), (Limits(0, 1000), 4.0)])
 def test_what_went_out_is_paid_for(limits: Limits, expected_s: float) -> None:
     rate = RateLimit(limits)
