@@ -27,6 +27,7 @@ from drainer.points.snapshot.tidb import TidbSnapshot
 from drainer.spark.live import copy_task, first_copy
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.first_copy import LakeCopy
+from drainer.spark.live.mirror import ICEBERG_CONNECTOR
 from drainer.spark.live.stream import PumpStream
 from drainer.spark.source.pump_cluster import PumpCluster
 from pumpclient import Publisher, column, open_publisher
@@ -129,7 +130,11 @@ def dying(monkeypatch: pytest.MonkeyPatch, where: object, name: str, calls: int)
     monkeypatch.setattr(where, name, mortal)
 
 
-@pytest.mark.parametrize("dies", ["among the files", "between two tables", "before the position"])
+@pytest.mark.parametrize(
+    ("dies", "bed"),
+    [("among the files", "delta"), ("between two tables", "iceberg"), ("before the position", "delta")],
+    indirect=["bed"],
+)
 async def test_each_row_once_wherever_the_copy_dies(
     dies: str,
     publisher: Publisher,
@@ -360,6 +365,7 @@ async def test_a_row_is_copied_as_its_insert_would_be(
     await publisher.close()
 
 
+@pytest.mark.parametrize("lives", [ICEBERG_CONNECTOR], indirect=True, ids=["iceberg"])
 async def test_a_mirror_begins_with_what_is_there(
     lives: Lives,
     pump: Start,

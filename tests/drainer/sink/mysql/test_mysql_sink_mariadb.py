@@ -31,7 +31,8 @@ from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
 from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 from tidb_binlog.wire import binlog_pb2
 
-SCENARIOS = sorted(path.name for path in CORPUS.iterdir() if (path / "expected.json.gz").exists())
+SCENARIOS = {path.name for path in CORPUS.iterdir() if (path / "expected.json.gz").exists()}
+CRASHED = ("basic", "keys", "txn", "ddl")
 
 pytestmark = pytest.mark.integration
 
@@ -44,13 +45,13 @@ def target(server: Target) -> Iterator[Target]:
     clean(server)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", sorted(SCENARIOS.difference(CRASHED)))
 async def test_contents_equal_tidb(name: str, target: Target) -> None:
     assert await Life(read(name), target).run()
     assert differences(name, target) == []
 
 
-@pytest.mark.parametrize("name", ["basic", "keys", "txn", "ddl"])
+@pytest.mark.parametrize("name", CRASHED)
 async def test_contents_equal_after_crashes_at_random_moments(name: str, target: Target) -> None:
     recording = read(name)
     rng = random.Random(name)
