@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.ddl.convert import columns
 from drainer.ddl.derive.derive import same_names
 from drainer.ddl.derive.render import Server
@@ -21,6 +22,7 @@ from drainer.mysql.rows.column_match import Dialect
 from drainer.txn import Ddl, Tracked
 from tests.drainer.ddl.convert.schema import ID, Schema, column
 from tests.drainer.support.apply_life import clean, run
+from tests.fakes.tidb_sql import tidb_sql
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.table_info import (
     DOUBLE,
@@ -216,10 +218,11 @@ def session(target: Target) -> Iterator[Connection]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", KINDS)
-def test_of_a_tidb(target: Target, session: Connection, name: str) -> None:
+def test_of_a_tidb(mariadb: MariaDbServer, target: Target, name: str) -> None:
     """It alters definitions alone but for what reads or copies rows, and is not asked."""
     asked, reason = KINDS[name]
     create(target, *asked.before)
-    facts = DdlFacts(session, Server(Dialect.TIDB), same_names)
-    found = why_long(facts, asked, Plan(), columns.CONVERT, ANY_SIZE)
+    with tidb_sql(mariadb) as shown, connect(shown) as session:
+        facts = DdlFacts(session, Server(Dialect.TIDB), same_names)
+        found = why_long(facts, asked, Plan(), columns.CONVERT, ANY_SIZE)
     assert bool(found) == bool(reason or asked.action == ActionType.MODIFY_COLUMN), found
