@@ -46,7 +46,9 @@ def _shown(command: bytes) -> bytes:
     if asked is None:
         for name, query in _TWICE.items():
             if name in command:
-                statement = command[4:].replace(name, f"({query} UNION ALL {query}) twice".encode())
+                has_alias = re.search(re.escape(name) + rb" [a-z]\b", command)
+                both = f"({query} UNION ALL {query}){'' if has_alias else ' twice'}"
+                statement = command[4:].replace(name, both.encode())
                 return len(statement).to_bytes(3, "little") + command[3:4] + statement
         return command
     at = datetime.datetime.fromtimestamp(tso.physical_ms(int(asked[1])) / 1000, datetime.UTC)
