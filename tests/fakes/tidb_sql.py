@@ -88,8 +88,11 @@ def tidb_sql(server: MariaDbServer) -> Iterator[Target]:
 
 
 def _received(near: socket.socket) -> bytes:
+    """One packet: several may come at once, and one in pieces."""
     try:
-        return near.recv(_PIECE)
+        header = near.recv(4, socket.MSG_WAITALL)
+        size = int.from_bytes(header[:3], "little")
+        return header + (near.recv(size, socket.MSG_WAITALL) if size else b"")
     except OSError:
         return b""
 
