@@ -9,13 +9,12 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
 from tests.drainer.support.apply_life import clean
-from tests.drainer.support.relay_world import target_of
 
 
 @pytest.fixture
 def target(mariadb: MariaDbServer) -> Iterator[Target]:
     """A downstream that holds nothing, and is left so."""
-    target = target_of(mariadb)
+    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
     clean(target)
     yield target
     clean(target)
