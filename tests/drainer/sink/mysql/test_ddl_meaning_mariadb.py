@@ -106,6 +106,7 @@ WORDS = (b"ALTER", b"UPDATE `m`", b"COMMIT", b"")
 )
 async def test_contents_equal_tidb_after_kills(target: Target, seed: int, beside_rows: int) -> None:
     """One life after the other dies; what is left of a DDL, of a conversion too, is done by the next."""
+    target = replace(target, socket="")  # by its port, where the proxy listens
     recorded, chance, deaths = recording(), random.Random(seed), 0
     proxy = StatementProxy(target.host, target.port)
     try:

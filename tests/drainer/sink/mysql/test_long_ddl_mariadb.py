@@ -158,6 +158,7 @@ async def test_what_an_earlier_life_began_is_waited_for_and_not_run_again(
 ) -> None:
     """The server goes on with a statement whose client is dead."""
     found = recording(*BEGIN, KEY_OF_T, [*inserts(KEYED_T, (2, 2)), *inserts(U, (2, 2))])
+    target = replace(target, socket="")  # by its port, where the proxy listens
     before, proxy = alters(target), StatementProxy(target.host, target.port)
     try:
         proxy.arm(1, passes=True, word=b"ALTER TABLE `d`.`t`")
