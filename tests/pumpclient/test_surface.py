@@ -103,7 +103,6 @@ CORES = [
     "pumps.selector",
     "pumps.health",
     "send.write_policy",
-    "publish.leases",
     "pumps.roster",
     "options",
     "send.batching",

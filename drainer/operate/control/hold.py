@@ -1,5 +1,6 @@
 """Hold: lets others see the downstream as it is at one timestamp, by holding the stream still for a moment.
 
+Drives  `hold_state`, which is a core: it decides, and this waits
 Owns    the tokens, and who waits for the stream to come to a place
 Holds   a stream that stands still goes on at the latest when its limit is over
 Stops   when the stream ends every hold is over, and who waits is told

@@ -8,14 +8,17 @@ import re
 import shlex
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
 from drainer.reparo.options import ENV_PREFIX, USAGE, ReparoConfig
 from tests import forked
-from tests.drainer.support.apply_life import differences, run
+from tests.drainer.support.apply_life import clean, differences, run
+from tests.drainer.support.relay_world import target_of
 from tests.spark.support.replay_world import SOURCES
 from tidb_binlog.config import loading
 
@@ -30,6 +33,14 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return SOURCES["go-events"]("basic", tmp_path_factory.mktemp("page") / "archive")
+
+
+@pytest.fixture
+def target(mariadb: MariaDbServer) -> Iterator[Target]:
+    found = target_of(mariadb)
+    clean(found)
+    yield found
+    clean(found)
 
 
 def call(line: str, archive: Path, directory: Path) -> subprocess.CompletedProcess[str]:
