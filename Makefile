@@ -50,9 +50,9 @@ test: lint
 	$(PY) -m pytest $(ARGS)
 else
 test: style
-	@.venv/bin/mypy & types=$$!; \
+	@trap 'kill $$types' INT; trap 'kill -INT $$pytest; kill $$types' TERM; \
+	.venv/bin/mypy & types=$$!; \
 	$(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart=0 & pytest=$$!; \
-	trap 'kill $$types' INT; trap 'kill -INT $$pytest; kill $$types' TERM; \
 	until wait $$pytest; tests=$$?; ! kill -0 $$pytest 2>/dev/null; do :; done; \
 	wait $$types || { echo "types are not right: mypy says above why" >&2; exit 1; }; exit $$tests
 endif

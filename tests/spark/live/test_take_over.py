@@ -177,6 +177,7 @@ async def test_lanes_of_a_killed_drainer_that_stand_above_its_checkpoint_are_no_
     programs: list[Program],
 ) -> None:
     """One lane stands nowhere else than itself: rows from the checkpoint on would have come twice."""
+    connection.run(b"DROP DATABASE IF EXISTS shop")
     await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
     publisher = await shop(etcd_clean)
     await publisher.create_table("shop.log", [column("line", "varchar(40)")], primary_key=[])
