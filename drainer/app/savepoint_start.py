@@ -17,7 +17,6 @@ from drainer.app.build import BuildContext, not_ahead
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
 from drainer.checkpoint.value import Checkpoint
-from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.sink import Sink
@@ -41,7 +40,8 @@ class Place(NamedTuple):
     schema_version: int = 0
 
 
-def _savepoint_of(settings: DrainerConfig, cluster_id: int) -> Savepoint:
+def _savepoint_of(context: BuildContext) -> Savepoint:
+    settings = context.settings
     if not settings.has_savepoint_row:
         return Savepoint(settings.data_dir)
     # Others need no client of a database.
@@ -50,7 +50,9 @@ def _savepoint_of(settings: DrainerConfig, cluster_id: int) -> Savepoint:
 
     target = checkpoint_target_of(settings)
     where = settings.checkpoint_schema, settings.checkpoint_table
-    return SavepointRow(settings.data_dir, target, *where, cluster_id)
+    savepoint = SavepointRow(settings.data_dir, target, *where, context.upstream.cluster_id)
+    context.ends.push_async_callback(asyncio.to_thread, savepoint.close)
+    return savepoint
 
 
 class SavepointStart:
@@ -61,7 +63,7 @@ class SavepointStart:
         self._context = context
         self.rules = read_rules(settings)
         adopt_cluster(settings.data_dir, context.upstream.cluster_id)
-        self.savepoint = _savepoint_of(settings, context.upstream.cluster_id)
+        self.savepoint = _savepoint_of(context)
         self.policy = Policy(ddl_rules.parse(settings.ddl_rules))
         self.first: FirstRows | None = None
 

@@ -47,6 +47,10 @@ class SavepointRow(Savepoint):
         self._row.stored()
         super().save(checkpoint)
 
+    def close(self) -> None:
+        """End the session; a later `load` or `save` begins another."""
+        self._session.close()
+
     def _run(self, doing: str, work: Callable[[Connection], T]) -> T:
         try:
             with self._session.connection() as connection:

@@ -222,8 +222,9 @@ class PumpSource:
                     self._session.exception()  # seen; it does not matter any more
                 raise
             session, self._session = self._session, None
-            if session.cancelled():
-                continue  # moved
+            if session.cancelled():  # moved
+                self.speaks_batches = True
+                continue
             error = session.exception()
             if isinstance(error, rpc.RpcStatus) and error.code == rpc.UNIMPLEMENTED and self.speaks_batches:
                 self.speaks_batches = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
+from drainer.mysql.connection import Target, connect
+from tests.waiting import until
 from tidb_binlog.errors import ForeignDirectory
 
 NOW_TS = 500
@@ -29,11 +32,14 @@ async def timestamp() -> int:
     return NOW_TS
 
 
-def start(directory: Path, cluster_id: int = 7, **settings: Any) -> SavepointStart:
+def start(
+    directory: Path, cluster_id: int = 7, *, ends: contextlib.AsyncExitStack | None = None, **settings: Any
+) -> SavepointStart:
     context: Any = SimpleNamespace(
         settings=replace(DrainerConfig(), data_dir=str(directory), **settings),
         upstream=SimpleNamespace(cluster_id=cluster_id, oracle=SimpleNamespace(timestamp=timestamp)),
         operating=SimpleNamespace(wait_for=at_once),
+        ends=ends,
     )
     return SavepointStart(context)
 
@@ -75,3 +81,34 @@ async def test_the_savepoint_is_that_of_the_data_directory(tmp_path: Path) -> No
     assert await start(tmp_path).stored() == checkpoint
     with pytest.raises(ForeignDirectory):
         start(tmp_path, cluster_id=8)
+
+
+@pytest.mark.integration
+async def test_the_savepoint_may_be_a_row_whose_session_ends_with_the_build(
+    tmp_path: Path, target: Target
+) -> None:
+    where = {"checkpoint_host": target.host, "checkpoint_port": target.port, "checkpoint_schema": "kept"}
+    login = {"checkpoint_user": target.user, "checkpoint_password": target.password}
+    settings = {"db_type": "kafka", "checkpoint_type": "mysql", **where, **login}
+    checkpoint, before = Checkpoint(9, False, 2), sessions(target)
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    async with contextlib.AsyncExitStack() as ends:
+        begin = start(tmp_path / "a", ends=ends, **settings)
+        assert await begin.stored() is None
+        begin.savepoint.save(checkpoint)
+        assert sessions(target) == before + 1
+        assert await start(tmp_path / "b", ends=ends, **settings).stored() == checkpoint, "of another machine"
+    await until(lambda: sessions(target) == before)
+
+
+def sessions(target: Target) -> int:
+    """Of others at the server."""
+    connection = connect(target)
+    try:
+        listed = connection.rows(
+            b"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID != CONNECTION_ID()"
+        )
+    finally:
+        connection.close()
+    return int(listed[0][0])

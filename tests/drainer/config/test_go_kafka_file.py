@@ -101,6 +101,11 @@ def test_keys_without_effect_are_named(tmp_path: Path, keys: dict[str, str], rem
     assert told.startswith(remark)
 
 
+def test_the_server_of_a_checkpoint_row_is_used(tmp_path: Path) -> None:
+    row = 'type = "tidb"\nhost = "db"\nport = 4000\nuser = "u"\npassword = "p"\nschema = "s"\ntable = "t"\n'
+    assert load(tmp_path, sections=f"[syncer.to.checkpoint]\n{row}").remarks() == []
+
+
 def test_a_login_is_used_with_a_mechanism(tmp_path: Path) -> None:
     settings = load(tmp_path, 'user = "u"\npassword = "p"\nsasl-mechanism = "PLAIN"')
     assert client(settings)["sasl.username"] == "u"

@@ -299,6 +299,15 @@ async def test_follows_the_pump_to_another_address_at_once() -> None:
         assert found.source.address == "new:1"
 
 
+async def test_at_another_address_another_program_may_answer() -> None:
+    pump = ScriptedPump("old:1", serves_batches=False)
+    async with reading(pump) as found:
+        assert (await pump.connected()).path == PULL_BINLOGS
+        pump.address, pump.serves_batches = "new:1", True
+        found.source.move_to("new:1")
+        assert (await pump.connected(2)).path == PULL_BATCHES
+
+
 async def test_a_cancelled_source_closes_its_connection() -> None:
     pump = ScriptedPump()
     async with reading(pump):

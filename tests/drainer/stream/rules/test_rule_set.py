@@ -8,9 +8,10 @@ import pytest
 
 from drainer.config.options import ENV_PREFIX, DrainerConfig
 from drainer.stream.rules.rule_set import Rules, read_rules
-from drainer.txn import DELETE
+from drainer.txn import DELETE, TableVersion
 from tidb_binlog.config import loading
 from tidb_binlog.errors import ConfigError
+from tidb_binlog.table_info import TableInfo
 
 
 def rules(tmp_path: Path, toml: str, *argv: str) -> Rules:
@@ -93,6 +94,23 @@ def test_two_way_replication_leaves_out_what_drainers_write_about_themselves(tmp
     assert not found.allows("tidb_binlog", "checkpoint")
     assert not found.allows("my_checkpoints", "lanes")
     assert found.allows("retl", "_drainer_repl_mark"), "marks of other channels go on"
+
+
+def test_a_checkpoint_row_that_is_stored_upstream_is_no_change(tmp_path: Path) -> None:
+    """It would move the checkpoint, which would be stored."""
+    toml = 'db-type = "kafka"\n[syncer.to.checkpoint]\ntype = "mysql"\nschema = "Mine"\n'
+    assert not rules(tmp_path, toml).allows("mine", "checkpoint")
+    assert rules(tmp_path, toml.replace("mysql", "file")).allows("mine", "checkpoint")
+
+
+def test_a_table_knows_that_its_ddl_may_be_left_out(tmp_path: Path) -> None:
+    toml = (
+        '[[syncer.table-migrate-rule]]\nsource = { schema = "a" }\nbinlog-filter-rule = ["r"]\n'
+        '[syncer.binlog-filter-rule.r]\nignore-sql = ["add column x"]\n'
+    )
+    placed = rules(tmp_path, toml).placed
+    info = TableInfo(7, "t", ())
+    assert [placed(TableVersion(info, schema, "t", 1)).ddl_filtered for schema in "ab"] == [True, False]
 
 
 MIGRATE = "[[syncer.table-migrate-rule]]\n"
