@@ -22,6 +22,8 @@ Annotate = Callable[[bytes, bytes], Any]  # called once for each entry made; its
 _Sized = tuple[Entry, int]  # an entry and its size: name and value and 32 (H4.1)
 
 ENTRY_OVERHEAD = 32
+TABLE_BYTES = 4096
+"""How large a table is until a peer's settings say otherwise (R6.5.2)."""
 _INTEGER_MAX = 1 << 32  # no length, index or size comes near (H5.1: limits are ours to set)
 _CONTINUATIONS_MAX = 5  # octets after an integer's first, enough for 2^32
 
@@ -96,7 +98,7 @@ class Decoder:
         self,
         annotate: Annotate,
         *,
-        table_bytes_max: int = 4096,
+        table_bytes_max: int = TABLE_BYTES,
         list_bytes_max: int = 16384,
         fields_max: int = 100,
     ) -> None:
@@ -109,6 +111,11 @@ class Decoder:
         self._list_bytes_max = list_bytes_max
         self._fields_max = fields_max
         self.inserts = 0
+
+    def limit_table(self, size: int) -> None:
+        """The peer has read this setting: its next update is held to it (H4.2). Without one it keeps what it
+        has, which no encoder does and which costs no more than the default."""
+        self._table_bytes_top = size
 
     def decode(self, block: bytes) -> list[Entry]:
         """The fields of a whole block, in order."""

@@ -28,7 +28,6 @@ from tidb_binlog.rpc.service import (
 Field = tuple[bytes, bytes]
 Fields = tuple[Field, ...]
 
-TABLE_BYTES: Final = 4096
 _BLOCKS_KEPT: Final = 256
 _TIMEOUT_MS_MAX: Final = 99_999_999  # eight digits (P)
 _POST: Final = hpack.indexed(3)
@@ -75,12 +74,12 @@ class RequestBlocks:
         self._positions: dict[Field, int] = {}  # in the order of insertion, from 0
         self._inserted = 0
         self._table_bytes = 0  # of what is inserted, as H4.1 counts
-        self._top = TABLE_BYTES
+        self._top = hpack.TABLE_BYTES
         self._update = b""
 
     def resize(self, table_bytes: int) -> None:
         """The peer's SETTINGS_HEADER_TABLE_SIZE; ours is the smaller of it and the default."""
-        top = min(table_bytes, TABLE_BYTES)
+        top = min(table_bytes, hpack.TABLE_BYTES)
         if top == self._top:
             return
         # H4.2: the change is announced at the start of the next block; zero in between empties the table.

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidb_binlog import rpc
-from tidb_binlog.rpc.call_headers import TABLE_BYTES, Fields, RequestBlocks, not_grpc, outcome
+from tidb_binlog.http2.hpack import TABLE_BYTES
+from tidb_binlog.rpc.call_headers import Fields, RequestBlocks, not_grpc, outcome
 
 PATHS = st.sampled_from([f"/binlog.Pump/Method{number}" for number in range(40)] + ["/x/" + "y" * 5000])
 CALLS = st.tuples(

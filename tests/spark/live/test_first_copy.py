@@ -12,6 +12,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.config.downstream import target_of, upstream_target_of
-from drainer.mysql.connection import Connection, Target
+from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
 from drainer.operate.control.rate_limit import BURST_S
 from drainer.points.load import table_copy
@@ -51,6 +52,8 @@ from tidb_binlog.upstream.standalone import NothingCollected
 pytestmark = pytest.mark.integration
 
 ROWS = 4_000
+WAITS_FOR_LOCK = b"""SELECT ID FROM information_schema.PROCESSLIST
+WHERE STATE LIKE 'Waiting for table%' AND INFO LIKE 'INSERT INTO `m_copy`%'"""
 
 
 class TimeOracle:
@@ -266,6 +269,7 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
     pump: Start,
     etcd_clean: str,
     mariadb: MariaDbServer,
+    target: Target,
     connection: Connection,
     free_port: Callable[[], int],
     tmp_path: Path,
@@ -312,12 +316,17 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
             assert phase == "loading"
             for number in range(1, 20):
                 await change(publisher, connection, number)
+            await asyncio.to_thread(until_here, lambda: not first.workers(), seconds=150)
             second, done = begin(), copied_chunks()
-            workers = await asyncio.to_thread(
+            await asyncio.to_thread(
                 until_here, lambda: running(second, done) and second.workers(), seconds=150
             )
-            for pid in workers:
-                os.kill(pid, signal.SIGKILL)
+            held = ", ".join(f"m_copy.{name} WRITE" for name in ("keyed", "plain", "named"))
+            with closing(connect(target)) as lock:  # so that they are killed in the middle of a chunk
+                lock.run(f"LOCK TABLES {held}".encode())
+                await asyncio.to_thread(until_here, lambda: connection.rows(WAITS_FOR_LOCK), seconds=150)
+                for pid in second.workers():
+                    os.kill(pid, signal.SIGKILL)
             for number in range(20, 40):
                 await change(publisher, connection, number)
             assert await asyncio.to_thread(second.process.wait, 200) == 0, log.read_text()

@@ -281,8 +281,10 @@ class Connection:
         if len(self.streams) + self.lingering >= self.streams_max:
             self.abuse.refused("streams" if self.streams_max == self.limits.streams_max else "calls")
             raise StreamFault(frames.REFUSED_STREAM, "too many streams (R5.1.2)")
-        outbound, limits = self.outbound, self.limits
-        stream = Stream(stream_id, limits.stream_window_bytes, outbound.initial_window, not end, self.now_s)
+        window = self.limits.stream_window_bytes
+        if not self.settings_acked:
+            window = max(window, frames.DEFAULT_WINDOW)
+        stream = Stream(stream_id, window, self.outbound.initial_window, not end, self.now_s)
         stream.timeout = timeout
         if head.content_length is not None:
             stream.body_left = head.content_length
@@ -383,6 +385,17 @@ class Connection:
             self.outbound.out.append(frames.window_update(stream.id, stream.owed))
             stream.receive_window += stream.owed
             stream.owed = 0
+
+    def acknowledged(self) -> None:
+        """The peer goes by our settings from now on. Until it knew them a stream's window was the default
+        (R6.9.2). What it takes off that (R6.9.3) is given back: what a call waits for was counted by it."""
+        self.settings_acked = True
+        self.blocks.acknowledged()
+        less = frames.DEFAULT_WINDOW - self.limits.stream_window_bytes
+        if less > 0:
+            for stream in self.streams.values():
+                stream.receive_window -= less
+                self.credit(stream, less, 1)
 
     # -- streams end -----------------------------------------------------------------------------
 

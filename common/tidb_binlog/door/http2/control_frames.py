@@ -76,7 +76,8 @@ def _settings(connection: Connection, payload: bytes, flags: int, stream_id: int
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS acknowledgement with payload (R6.5)")
         if connection.settings_acked:
             connection.abuse.glitch(connection.now_s)
-        connection.settings_acked = True
+        else:
+            connection.acknowledged()
         return
     if len(payload) % 6:
         raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS length no multiple of 6 (R6.5)")

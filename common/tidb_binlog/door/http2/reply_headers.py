@@ -25,7 +25,6 @@ _LITERAL_END = hpack.literal(*_STATUS_OK)
 _INSERT_HEAD = STATUS_200 + hpack.insert(*_CONTENT_TYPE)
 _INSERT_END = hpack.insert(*_STATUS_OK)
 _NEEDED_BYTES = sum(len(name) + len(value) + 32 for name, value in (_CONTENT_TYPE, _STATUS_OK))  # H4.1
-DEFAULT_TABLE_BYTES: Final = 4096
 
 HEAD: Final = STATUS_200 + _SECOND
 END: Final = _NEWEST
@@ -38,13 +37,13 @@ class ReplyBlocks:
 
     def __init__(self) -> None:
         self._inserted = 0
-        self._table_bytes = DEFAULT_TABLE_BYTES
+        self._table_bytes = hpack.TABLE_BYTES
         self._update = b""
         self.constant = False
 
     def resize(self, table_bytes: int) -> None:
         """The peer's SETTINGS_HEADER_TABLE_SIZE; ours is the smaller of it and the default."""
-        table_bytes = min(table_bytes, DEFAULT_TABLE_BYTES)
+        table_bytes = min(table_bytes, hpack.TABLE_BYTES)
         if table_bytes == self._table_bytes:
             return
         # H4.2: the change is announced at the start of the next block; zero in between empties the table.

@@ -62,10 +62,14 @@ class RequestBlocks:
         self._abuse = abuse
         self._decoder = hpack.Decoder(
             header_fields.annotate,
-            table_bytes_max=limits.header_table_bytes,
+            table_bytes_max=max(limits.header_table_bytes, hpack.TABLE_BYTES),
             list_bytes_max=limits.header_list_bytes_max,
             fields_max=limits.header_fields_max,
         )
+
+    def acknowledged(self) -> None:
+        """The peer knows how large its table may be."""
+        self._decoder.limit_table(self._limits.header_table_bytes)
 
     def begin(self, stream_id: int, part: bytes, ends_stream: int, now_s: float) -> None:
         """HEADERS without END_HEADERS."""

@@ -30,6 +30,7 @@ from tidb_binlog.rpc import service as codes
 NEVER_S = 1e9
 SMALL_REPLY = 4096
 LIMITS = Limits(
+    header_table_bytes=200,
     streams_max=6,
     stream_window_bytes=1000,
     connection_window_bytes=70_000,
@@ -39,6 +40,7 @@ LIMITS = Limits(
     glitches_burst=10**9,
     settings_burst=10**9,
     ping_strikes_max=10**9,
+    handshake_s=NEVER_S,
     silent_body_s=NEVER_S,
     stuck_reply_s=NEVER_S,
     keepalive_s=NEVER_S,
@@ -120,6 +122,8 @@ class Machine(RuleBasedStateMachine):
         self.down = bytes(self.door.sent)  # and to the client
         self.door.sent.clear()
         self.goaways: list[int] = []
+        self.greeted = False
+        self.early: set[int] = set()  # streams of a client that may not know the door's settings
         self.settings_out = 0
         self.settings: dict[Any, int] = {
             Settings.INITIAL_WINDOW_SIZE: 65_535,
@@ -130,14 +134,16 @@ class Machine(RuleBasedStateMachine):
             h2.config.H2Configuration(client_side=True, header_encoding=None)
         )
 
-    @initialize()
-    def greet(self) -> None:
+    @initialize(knows=st.booleans())
+    def greet(self, knows: bool) -> None:
+        """`knows`: the client has the door's settings before its first call (it need not wait for them)."""
         self.client.initiate_connection()
         greeting = self.client.data_to_send()
         assert greeting.startswith(PREFACE)
         self.up = greeting[len(PREFACE) :]
         self.settings_out = 1
-        self.quiesce()
+        if knows:
+            self.quiesce()
 
     # -- the wires -------------------------------------------------------------------------------
 
@@ -182,6 +188,7 @@ class Machine(RuleBasedStateMachine):
                 continue
             if isinstance(event, h2.events.SettingsAcknowledged):
                 self.settings_out -= 1
+                self.greeted = True
                 continue
             call = self.calls.get(getattr(event, "stream_id", 0) or 0)
             if call is None or call.cancelled or call.discarded:
@@ -236,6 +243,8 @@ class Machine(RuleBasedStateMachine):
     def start(self, method: str, size: int, count: int, timeout: bool) -> None:
         stream = self.client.get_next_available_stream_id()
         call = self.calls[stream] = Call(method, timeout)
+        if not self.door.connection.settings_acked:
+            self.early.add(stream)
         fields = [*pseudo(f"/test.Door/{method}".encode()), *GRPC]
         if timeout:
             fields.append((b"grpc-timeout", b"3S"))
@@ -309,6 +318,9 @@ class Machine(RuleBasedStateMachine):
 
     def change(self, values: dict[Any, int]) -> None:
         # All of them each time: an acknowledgement makes h2 apply the oldest pending value of each setting.
+        # And none before the first one of the greeting: that would apply them, too.
+        if not self.greeted:
+            return
         self.settings |= values
         self.client.update_settings(self.settings)
         self.settings_out += 1
@@ -420,9 +432,10 @@ class Machine(RuleBasedStateMachine):
                 known = stream.receive_window + stream.owed
                 reader = stream.call._reader
                 left = min(reader.left if reader else 0, stream.call.ahead_bytes_max)
-                assert known <= max(left, LIMITS.stream_window_bytes)
+                top = frames.DEFAULT_WINDOW if stream_id in self.early else LIMITS.stream_window_bytes
+                assert known <= max(left, top)
                 if not stream.call._inbox and left <= LIMITS.stream_window_bytes:
-                    assert known == LIMITS.stream_window_bytes
+                    assert LIMITS.stream_window_bytes <= known <= top
             if stream.queue:
                 assert (
                     stream.send_window <= 0
@@ -534,7 +547,7 @@ def step(machine: Machine, rng: random.Random) -> None:
 def walk(seed: int, steps: int) -> Machine:
     rng = random.Random(seed)
     machine = Machine()
-    machine.greet()
+    machine.greet(knows=bool(seed % 2))
     for _ in range(steps):
         step(machine, rng)
         machine.counted()

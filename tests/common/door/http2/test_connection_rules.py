@@ -687,3 +687,23 @@ def test_large_heads_are_not_kept_for_the_next_request() -> None:
     kept = one.connection.blocks
     assert not kept.said
     assert sum(len(value) for said in kept._heads for _, value, *_ in said) < 1 << 14
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_R6_5_3_settings_bind_once_they_are_acknowledged(knows: bool) -> None:
+    """A client may call before it has read them: until then its header table has the default size."""
+    peer = Peer(Limits(header_table_bytes=100), greeted=False)
+    assert [item.kind for item in peer.send(HELLO)] == [SETTINGS]
+    table = hpack.size_update(4096) + hpack.insert(b"a", b"b" * 100)
+    if knows:
+        peer.send(frames.SETTINGS_ACK)
+        peer.send(headers(1, table + GET, END_HEADERS | END_STREAM))
+        assert peer.reason == "table size update to 4096, above 100 (R4.3)"
+        return
+    peer.send(headers(1, GET + hpack.insert(b"a", b"b" * 100)))
+    peer.send(headers(3, GET + hpack.indexed(62)))
+    assert peer.reason == ""
+    peer.send(frames.SETTINGS_ACK, headers(5, hpack.size_update(100) + GET))
+    assert peer.reason == ""
+    peer.send(headers(7, GET + hpack.indexed(62)))
+    assert "past the table" in peer.reason
