@@ -8,7 +8,6 @@ Holds  two kinds of classes: batch sinks (`drainer.sink.batch.protocol`), and th
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe.printable import one_line
+from tidb_binlog.similar import similar
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -111,10 +111,10 @@ def _loaded(name: str) -> Any:
         ) from None
     loaded = getattr(module, class_name, None)
     if loaded is None:
-        close = difflib.get_close_matches(class_name, vars(module), n=1)
+        near = similar(class_name, vars(module))
         raise ConfigError(
             f"{module_name} has no class {class_name}",
-            hint=f"did you mean {close[0]}?" if close else f"correct {KEY}",
+            hint=f"did you mean {near}?" if near else f"correct {KEY}",
         )
     return loaded
 

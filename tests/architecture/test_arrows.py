@@ -130,7 +130,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("__init__", "testing"),
     ),
     "tidb_binlog": (
-        ("errors", "late_dataclass", "version", "quantities", "tso", "wire"),
+        ("errors", "late_dataclass", "similar", "version", "quantities", "tso", "wire"),
         ("foreign_document",),
         (
             "clock",

@@ -98,6 +98,7 @@ def run_all(
 
 def main() -> int:
     chosen = parse(sys.argv[1:])
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # who starts a command a second time has its bytecode
     settings = Settings(
         seconds=chosen.seconds,
         recording=recording(chosen.recording),

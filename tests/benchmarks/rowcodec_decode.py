@@ -15,8 +15,8 @@ from tests.benchmarks.measure import percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings
 from tests.rig.workload.tables import BIGINT, DATETIME, DECIMAL, HANDLE, INT, new_table, varchar
-from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.plan import compile_table
 from tidb_binlog.table_info import TableInfo
 
 ROWS = 2000

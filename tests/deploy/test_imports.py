@@ -32,7 +32,16 @@ DATA: Final = {
 }
 KAFKA: Final = {"confluent_kafka", "fastavro"}
 DATABASE: Final = {"cryptography", "pymysql"}
-SELDOM: Final = {"importlib.metadata", "matplotlib", "rich", "shtab", "zoneinfo", "zstandard"}
+SELDOM: Final = {
+    "difflib",
+    "importlib.metadata",
+    "matplotlib",
+    "rich",
+    "shtab",
+    "tidb_binlog.page",
+    "zoneinfo",
+    "zstandard",
+}
 SERVER: Final = {"google_crc32c", "h11", "plyvel", "prometheus_client", "tidb_binlog.door"}
 NETWORK: Final = {"google.protobuf", "msgspec", "tidb_binlog.etcd", "tidb_binlog.net"}
 LOOP: Final = {"asyncio", "uvloop"}
@@ -119,7 +128,7 @@ def test_a_question_to_the_cluster(argv: list[str], without: set[str], etcd: str
 def test_a_pump(etcd_clean: str, tmp_path: Path, free_port: Callable[[], int]) -> None:
     argv = [f"-addr=127.0.0.1:{free_port()}", f"-pd-urls={etcd_clean}", f"-data-dir={tmp_path / 'data'}"]
     modules = imported(tmp_path, "pump.__main__", *argv, up="pump is up")
-    assert_without(modules, WINGS - {"pump"} | NODE | DATABASE)
+    assert_without(modules, WINGS - {"pump"} | NODE | DATABASE | {"tidb_binlog.rowcodec.plan", "tomllib"})
 
 
 @pytest.mark.integration

@@ -11,8 +11,8 @@ from tests.common.rowcodec.agreeing import CLUSTERED, HIDDEN, PLANS, WIDE, outco
 from tests.fuzz.campaign import ending
 from tests.fuzz.octets import any_of, below
 from tidb_binlog.http2 import hpack
-from tidb_binlog.rowcodec import RowError
 from tidb_binlog.rowcodec.encoder import UnwritableValue
+from tidb_binlog.rowcodec.row_error import RowError
 
 TABLES = (WIDE, WIDE, CLUSTERED, HIDDEN)
 LIST_BYTES_MAX = 5000

@@ -11,10 +11,8 @@ variables `keys_told`, the command that tells every key, and `usage_notes`). A c
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -25,6 +23,7 @@ from tidb_binlog.config.declaring import convert, convert_text, defaults, option
 from tidb_binlog.errors import ConfigError, FlagError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
+from tidb_binlog.similar import similar
 
 C = TypeVar("C")
 _BUILT_IN: Final = ("config", "V", "version", "h", "help")
@@ -35,8 +34,8 @@ PROBLEMS_MAX: Final = 100
 
 def _similar(name: str, candidates: Sequence[str], *, prefix: str = "") -> str:
     lowered = {candidate.lower().replace("_", "-"): candidate for candidate in candidates}
-    close = difflib.get_close_matches(name.lower().replace("_", "-"), lowered, n=1, cutoff=0.6)
-    return f"did you mean {prefix}{lowered[close[0]]}?" if close else ""
+    near = similar(name.lower().replace("_", "-"), lowered)
+    return f"did you mean {prefix}{lowered[near]}?" if near else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +138,8 @@ class _Loader:
         self._problems.append(problem)
 
     def from_file(self, path: str, *, again: bool = False) -> dict[str, _Given]:
+        import tomllib  # most of a cluster's commands read no file
+
         try:
             with open(path, "rb") as file:
                 text = file.read().decode()

@@ -1,13 +1,8 @@
 """TiDB's row format in binlogs (row format 1): rows to values and back.
 
-    plan = compile_table(info)         decoding plan of one table version
+    plan = compile_table(info)         decoding plan of one table version (`plan`)
     plan.decode_insert(row)            values of `plan.columns`
 
-Knows the bytes and the table definition; never what a value is for.
+Knows the bytes and the table definition; never what a value is for. Nothing is imported here: who speaks with
+PD needs the keys alone.
 """
-
-from tidb_binlog.rowcodec.plan import TablePlan, compile_table
-from tidb_binlog.rowcodec.row_error import RowError, UnsupportedTable
-from tidb_binlog.rowcodec.values import EnumValue, SetValue
-
-__all__ = ["EnumValue", "RowError", "SetValue", "TablePlan", "UnsupportedTable", "compile_table"]

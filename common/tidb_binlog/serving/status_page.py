@@ -4,6 +4,7 @@ Keeps   the last hour of this node, for the page (`watch`)
 In      what /status shows once the node is up, the registry, the recorder of events
 Holds   the registry is asked once a second at most, however many browsers look, and for REGISTRY_S at most: a
         page without it has the node's own facts
+Why     what pages are made of is imported with the first one: a start is quicker without
 Never   shows what /status hides, nor changes anything: it answers GET and HEAD alone
 """
 
@@ -21,7 +22,6 @@ from tidb_binlog.errors import BinlogError
 from tidb_binlog.net.abandonable_thread import in_abandonable_thread
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe.recent_events import Recorder
-from tidb_binlog.page.status_page import HEADERS, Shown, html
 from tidb_binlog.serving.cluster_page import ClusterPage, Document
 from tidb_binlog.serving.starting import STARTING, Starting
 from tidb_binlog.status import history
@@ -74,6 +74,8 @@ class StatusPage:
             await look_later(history.EVERY_S)
 
     async def _answer(self, _: dict[str, str]) -> Response:
+        from tidb_binlog.page.status_page import HEADERS, Shown, html
+
         view, why = await self._cluster()
         document = self._document()
         reason = self._starting.reason

@@ -8,7 +8,6 @@ Never  takes a flag that the command does not have, but for the Go form (`-cmd`)
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from tidb_binlog import version
 from tidb_binlog.config.declaring import convert_text, options, variable
 from tidb_binlog.errors import FlagError
 from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.similar import similar
 
 _HELP: Final = ("h", "help")
 _VERSION: Final = ("V", "version")
@@ -161,8 +161,8 @@ def _find(words: Sequence[str]) -> Command:
 
 
 def _similar(word: str, choices: Sequence[str], otherwise: str, *, prefix: str = "") -> str:
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-    return f"did you mean {prefix}{close[0]}?" if close else otherwise
+    near = similar(word, choices)
+    return f"did you mean {prefix}{near}?" if near else otherwise
 
 
 def _go_call(flags: Sequence[str], environ: Mapping[str, str]) -> Call:

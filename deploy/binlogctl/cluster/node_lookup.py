@@ -5,12 +5,11 @@ Holds  an exact id wins over ids that begin with it; what fits more than one nod
 
 from __future__ import annotations
 
-import difflib
-
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import DRAINERS, KINDS, PUMPS, ClusterView, NodeEntry
 from tidb_binlog.errors import FlagError, Rejected
 from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.similar import similar
 
 
 def role(kind: str, status: NodeStatus) -> str:
@@ -63,6 +62,6 @@ def find(view: ClusterView, name: str, kind: str = "") -> RegisteredNode:
     if fitting:
         hint = "pass -kind pump or -kind drainer" if exact else "give more of the id"
         raise Rejected(f"{name!r} may be " + ", ".join(node.label for node in fitting), hint=hint)
-    close = difflib.get_close_matches(name, [node.node_id for node in nodes], n=1, cutoff=0.6)
-    hint = f"did you mean {close[0]}?" if close else "`binlogctl nodes` lists them"
+    near = similar(name, [node.node_id for node in nodes])
+    hint = f"did you mean {near}?" if near else "`binlogctl nodes` lists them"
     raise Rejected(f"there is no {kind or 'node'} {name!r}", hint=hint)

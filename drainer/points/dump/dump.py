@@ -44,7 +44,7 @@ from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import Corruption, Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
-from tidb_binlog.rowcodec import RowError
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.time_text import utc
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream

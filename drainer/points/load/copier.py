@@ -47,7 +47,7 @@ from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Corruption, DownstreamError, Unavailable
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
-from tidb_binlog.rowcodec import RowError
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.tso import Ts
 
 logger = log.get("load")

@@ -25,7 +25,7 @@ from drainer.txn import INSERT
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import Corruption, Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass
-from tidb_binlog.rowcodec import RowError
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.tso import Ts
 
 TRIES_MAX: Final = 8

@@ -11,7 +11,6 @@ Never  passes over a key or a pattern that cannot be understood: `ConfigError` n
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from drainer.stream.rules.table_rules import TableFilter
 from tidb_binlog.config.declaring import Option, convert, options
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.similar import similar
 
 if TYPE_CHECKING:
     from drainer.config.database_options import UpstreamOptions
@@ -140,8 +140,8 @@ def _converted(
     converted: dict[str, Any] = {}
     for key, value in given.items():
         if key not in keys:
-            close = difflib.get_close_matches(str(key), keys, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(keys))}"
+            near = similar(str(key), keys)
+            hint = f"did you mean {near}?" if near else f"known: {', '.join(sorted(keys))}"
             raise ConfigError(f"{where} has a key that is no {what}: {key!r}", hint=hint)
         name, entry = keys[key]
         try:
@@ -169,8 +169,8 @@ def check_typed(typed: Iterable[str], names: Iterable[tuple[str, str]], position
 
 
 def _missing(text: str, what: str, existing: Sequence[tuple[str, str]], position: int) -> NoSuchTable:
-    close = difflib.get_close_matches(text, sorted(map(".".join, existing)), n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    near = similar(text, sorted(map(".".join, existing)))
+    hint = f"did you mean {near}? " if near else ""
     return NoSuchTable(
         f"{text} {what} of the upstream, which has {len(existing)}",
         position=position,

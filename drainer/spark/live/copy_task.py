@@ -32,7 +32,7 @@ from drainer.spark.chunk_tasks import pace_of, sources_of
 from drainer.txn import INSERT
 from tidb_binlog.errors import Corruption
 from tidb_binlog.late_dataclass import dataclass, field
-from tidb_binlog.rowcodec import RowError
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.tso import Ts
 
 FILE_BYTES: Final = 64 << 20

@@ -12,7 +12,6 @@ The keys that a rule may have are checked here, too, with errors that say what w
 
 from __future__ import annotations
 
-import difflib
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any, Final
 
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.similar import similar
 
 _POSIX: Final = {
     "alnum": "0-9A-Za-z",
@@ -150,10 +150,10 @@ def known_keys(label: str, table: Mapping[str, Any], keys: Sequence[str]) -> Non
     """Raises `ConfigError` for a key that is not known."""
     for key in table:
         if key not in keys:
-            close = difflib.get_close_matches(key, keys, n=1)
+            near = similar(key, keys)
             raise ConfigError(
                 f"{label} has an unknown key {key}",
-                hint=f"did you mean {close[0]}?" if close else f"known: {', '.join(keys)}",
+                hint=f"did you mean {near}?" if near else f"known: {', '.join(keys)}",
             )
 
 

@@ -7,7 +7,6 @@ Never  keeps a rule that cannot be understood: `ConfigError` names the key and t
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +26,7 @@ from drainer.stream.rules.table_rules import (
 from drainer.txn import TableVersion
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass, field, replace
+from tidb_binlog.similar import similar
 
 if TYPE_CHECKING:  # readers have rules without a Drainer's options
     from drainer.config.options import DrainerConfig
@@ -223,12 +223,10 @@ def _bindings(sources: Iterable[_Migrate], rules: Mapping[str, EventRule]) -> li
     for rule in sources:
         for name in rule.filters:
             if name not in rules:
-                close = difflib.get_close_matches(name, rules, n=1)
+                near = similar(name, rules)
                 raise ConfigError(
                     f"{rule.label}: event filter rule name {name} not found",
-                    hint=f"did you mean {close[0]}?"
-                    if close
-                    else f"write [syncer.binlog-filter-rule.{name}]",
+                    hint=f"did you mean {near}?" if near else f"write [syncer.binlog-filter-rule.{name}]",
                 )
             bindings.append((rule.source, rules[name]))
     return bindings

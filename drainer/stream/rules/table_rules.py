@@ -11,7 +11,6 @@ rule is an allow-list: what no rule matches keeps its name, what filters take aw
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -21,6 +20,7 @@ from drainer.stream.rules.name_pattern import Source, expression
 from drainer.txn import DELETE, INSERT, UPDATE
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.similar import similar
 from tidb_binlog.table_info import FLAG_PRIMARY, Column, TableInfo
 
 DEFAULT_IGNORE_SCHEMAS: Final = ("INFORMATION_SCHEMA", "PERFORMANCE_SCHEMA", "mysql")
@@ -292,12 +292,10 @@ class EventRule:
         for event in events:
             lowered = event.strip().lower()
             if lowered not in EVENTS:
-                close = difflib.get_close_matches(lowered, EVENTS, n=1, cutoff=0.6)
+                near = similar(lowered, EVENTS)
                 raise ConfigError(
                     f"`binlog-filter-rule.{name}`: ignore-event has no event named {event!r}",
-                    hint=f"did you mean {close[0]!r}?"
-                    if close
-                    else f"one of {', '.join(sorted(EVENTS)[1:])}",
+                    hint=f"did you mean {near!r}?" if near else f"one of {', '.join(sorted(EVENTS)[1:])}",
                 )
             kinds.append(_ALIASES.get(lowered, lowered))
         patterns = tuple(sql)

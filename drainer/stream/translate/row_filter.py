@@ -22,7 +22,8 @@ from drainer.mysql.mark import MARK_SCHEMA, MARK_TABLE
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
 from tidb_binlog.late_dataclass import dataclass, field, replace
-from tidb_binlog.rowcodec import RowError, compile_table
+from tidb_binlog.rowcodec.plan import compile_table
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import INTEGER_TYPES, TableInfo
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2

@@ -6,8 +6,9 @@ from typing import Any
 
 from drainer.mysql.literal.plan import SqlPlan, compile_sql
 from tests.common.rowcodec.tables import binary, index, key, kind, table
-from tidb_binlog.rowcodec import RowError, TablePlan, compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.plan import TablePlan, compile_table
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import FieldType
 
 WIDE = table(

@@ -9,10 +9,10 @@ import pytest
 
 from tests.cases import case
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
-from tidb_binlog.rowcodec import TablePlan, compile_table
 from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.decimals import put_decimal, read_decimal
 from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
+from tidb_binlog.rowcodec.plan import TablePlan, compile_table
 from tidb_binlog.rowcodec.put import put_value
 from tidb_binlog.table_info import FieldType, TableInfo
 from tidb_binlog.wire import binlog_pb2

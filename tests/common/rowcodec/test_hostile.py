@@ -19,9 +19,10 @@ from drainer.mysql.literal.plan import compile_sql
 from tests.cases import case
 from tests.common.rowcodec.agreeing import CLUSTERED, HIDDEN, PLANS, WIDE, outcome, outcomes_agree
 from tests.common.rowcodec.tables import column, index, key, kind, table
-from tidb_binlog.rowcodec import RowError, TablePlan, UnsupportedTable, compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder, UnwritableValue
+from tidb_binlog.rowcodec.plan import TablePlan, compile_table
 from tidb_binlog.rowcodec.put import put_value
+from tidb_binlog.rowcodec.row_error import RowError, UnsupportedTable
 from tidb_binlog.rowcodec.strict import PAIRS_MAX
 from tidb_binlog.rowcodec.varint import put_svarint, put_uvarint
 from tidb_binlog.table_info import FieldType, TableInfo

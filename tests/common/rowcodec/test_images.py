@@ -6,10 +6,11 @@ import pytest
 
 from tests.common.rowcodec.recorded import DELETE, INSERT, SCENARIOS, UPDATE, events, history
 from tests.common.rowcodec.tables import column, index, key, kind, table
-from tidb_binlog.rowcodec import RowError, TablePlan, compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder, needs_restored_data
 from tidb_binlog.rowcodec.images import Images
+from tidb_binlog.rowcodec.plan import TablePlan, compile_table
 from tidb_binlog.rowcodec.put import put_bytes
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import STRING_KINDS, TableInfo
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tidb_binlog.rowcodec import RowError
 from tidb_binlog.rowcodec.keys import (
     put_comparable_bytes,
     put_comparable_int,
@@ -12,6 +11,7 @@ from tidb_binlog.rowcodec.keys import (
     read_key,
     record_key,
 )
+from tidb_binlog.rowcodec.row_error import RowError
 
 GROUPS = [
     (b"", "0000000000000000f7"),

@@ -22,8 +22,9 @@ from tests.common.rowcodec.recorded import (
     lines,
     shown,
 )
-from tidb_binlog.rowcodec import EnumValue, SetValue, TablePlan, compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder, needs_restored_data
+from tidb_binlog.rowcodec.plan import TablePlan, compile_table
+from tidb_binlog.rowcodec.values import EnumValue, SetValue
 from tidb_binlog.rowcodec.varint import svarint
 from tidb_binlog.table_info import JSON, Column, TableInfo
 

@@ -15,9 +15,8 @@ import pytest
 from drainer.mysql.literal.plan import compile_sql
 from tests.common.rowcodec.random_rows import RandomTable
 from tests.common.rowcodec.tables import key, kind, table
-from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
-from tidb_binlog.rowcodec.plan import RowReaders
+from tidb_binlog.rowcodec.plan import RowReaders, compile_table
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.rowcodec.values import python_conversion
 from tidb_binlog.table_info import TableInfo

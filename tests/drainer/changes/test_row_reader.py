@@ -16,8 +16,9 @@ from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
 from tests.common.rowcodec.tables import binary, index, key, kind, table
 from tests.drainer.support import recorded
-from tidb_binlog.rowcodec import RowError, TablePlan, compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.plan import TablePlan, compile_table
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import Column, ColumnKind, TableInfo
 from tidb_binlog.type_text import type_text
 

@@ -34,7 +34,7 @@ from tidb_binlog import table_info as ti
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Rejected
 from tidb_binlog.etcd.client import EtcdClient
-from tidb_binlog.rowcodec import compile_table
+from tidb_binlog.rowcodec.plan import compile_table
 from tidb_binlog.table_info import TableInfo
 from tidb_binlog.upstream.standalone import GRACE_S, CatalogChange, StandaloneUpstream
 from tidb_binlog.wire.binlog_pb2 import PrewriteValue

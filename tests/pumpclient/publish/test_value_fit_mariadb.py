@@ -18,8 +18,8 @@ from drainer.mysql.errors import StatementRefused
 from pumpclient import InvalidValue, column
 from pumpclient.publish.row_values import row_values
 from pumpclient.schema.table_definition import table
-from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder, UnwritableValue
+from tidb_binlog.rowcodec.plan import compile_table
 
 pytestmark = pytest.mark.integration
 

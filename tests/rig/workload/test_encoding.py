@@ -15,7 +15,7 @@ from tests.rig.workload.model import DELETE, INSERT, UPDATE, Change, Model
 from tests.rig.workload.tables import Table
 from tests.rig.workload.values import random_value, shown
 from tests.rig.workload.workload import Workload
-from tidb_binlog.rowcodec import compile_table
+from tidb_binlog.rowcodec.plan import compile_table
 from tidb_binlog.table_info import TableInfo
 
 STANDING = tables.standing_tables("demo", itertools.count(1))

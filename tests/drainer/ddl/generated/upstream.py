@@ -19,8 +19,8 @@ from tests.drainer.support.table_maker import NO_DEFAULT, NOT_NULL, kind, name
 from tidb_binlog import binlog, tso
 from tidb_binlog import table_info as ti
 from tidb_binlog.ddl_job import ActionType, DdlJob, database_info
-from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
+from tidb_binlog.rowcodec.plan import compile_table
 from tidb_binlog.table_info import TableInfo
 
 SCHEMA: Final = "m"

@@ -21,8 +21,8 @@ from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
 from tidb_binlog.errors import Corruption
 from tidb_binlog.record import decode_file
-from tidb_binlog.rowcodec import TablePlan, compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.plan import TablePlan, compile_table
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import TableInfo
 from tidb_binlog.wire import secondary_binlog_pb2 as pb

@@ -15,8 +15,8 @@ from tests.common.rowcodec.recorded import DELETE, INSERT, events, history
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
 from tests.drainer.mysql.literal.recorded_weights import GENERAL, UNICODE, collation
 from tests.drainer.support import recorded
-from tidb_binlog.rowcodec import RowError
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import FieldType, TableInfo
 
 LONG_BINARY = b"_binary'" + b"''\\\\" * 200 + b"'"

@@ -18,8 +18,8 @@ from drainer.mysql.session_mode import DEFAULT
 from tests.common.rowcodec.random_rows import RandomTable
 from tests.common.rowcodec.recorded import DELETE, INSERT, events, expected, history
 from tests.common.rowcodec.tables import kind, table
-from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.plan import compile_table
 from tidb_binlog.table_info import TableInfo
 from tidb_binlog.type_text import type_text
 

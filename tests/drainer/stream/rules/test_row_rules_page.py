@@ -22,8 +22,8 @@ from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 from tests.common.rowcodec.tables import key, table
 from tests.common.rowcodec.tables import kind as of_type
 from tidb_binlog.errors import ConfigError
-from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.plan import compile_table
 from tidb_binlog.table_info import TableInfo
 
 ROOT = Path(__file__).resolve().parents[4]

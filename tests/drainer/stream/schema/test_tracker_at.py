@@ -17,7 +17,7 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.memory import Memory
 from tests.fakes.meta import Kind, committed_jobs, load_history
 from tidb_binlog.ddl_job import ActionType, DdlJob
-from tidb_binlog.rowcodec import compile_table
+from tidb_binlog.rowcodec.plan import compile_table
 from tidb_binlog.wire import binlog_pb2
 
 

@@ -28,8 +28,8 @@ from tests.common.rowcodec.tables import binary, column, index, key, table
 from tests.common.rowcodec.tables import kind as of_type
 from tests.drainer.stream.rules.where.typed_table import pairs
 from tidb_binlog.errors import ConfigError, Corruption
-from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.plan import compile_table
 from tidb_binlog.table_info import TableInfo
 
 ORDERS = table(

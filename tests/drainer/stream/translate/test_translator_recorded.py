@@ -15,7 +15,7 @@ from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Transaction
 from tests.drainer.support import recorded
 from tidb_binlog.ddl_job import ActionType
-from tidb_binlog.rowcodec import compile_table
+from tidb_binlog.rowcodec.plan import compile_table
 from tidb_binlog.wire import binlog_pb2
 
 KIND_NAMES = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}

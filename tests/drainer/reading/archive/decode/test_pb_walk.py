@@ -18,9 +18,8 @@ from tests.common.rowcodec.tables import binary, key, kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
 from tidb_binlog.errors import Corruption
-from tidb_binlog.rowcodec import compile_table
 from tidb_binlog.rowcodec.encoder import RowEncoder
-from tidb_binlog.rowcodec.plan import TablePlan
+from tidb_binlog.rowcodec.plan import TablePlan, compile_table
 
 
 class Current:

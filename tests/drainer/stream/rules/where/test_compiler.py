@@ -13,9 +13,9 @@ from drainer.stream.rules.where.compiler import RowCondition
 from tests.cases import case
 from tests.drainer.stream.rules.where.typed_table import pairs, predicate, rows, table
 from tidb_binlog.errors import ConfigError
-from tidb_binlog.rowcodec import RowError
 from tidb_binlog.rowcodec.datum import skip
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import (
     BLOB,
     FLAG_NOT_NULL,
