@@ -213,17 +213,6 @@ class Connection(pymysql.connections.Connection):
             cursor.execute(query.decode())
             return [{str(name).upper(): value for name, value in row.items()} for row in cursor.fetchall()]
 
-    def stream(self, query: bytes) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query as they arrive, never all at once."""
-        with own_errors(), self.cursor(pymysql.cursors.SSCursor) as cursor:
-            cursor.execute(query.decode())
-            count = _FETCH_ROWS_FIRST
-            while some := cursor.fetchmany(count):
-                yield from some
-                sample = some[::_FETCH_ROWS_FIRST]
-                size = 1 + sum(len(value or b"") for row in sample for value in row)
-                count = max(1, min(_FETCH_ROWS, 4 * count, _FETCH_BYTES * len(sample) // size))
-
     # -- marks ------------------------------------------------------------------------------------
 
     def _marked(self, mark: Mark, sql: bytes | str, unbuffered: bool) -> int:

@@ -113,6 +113,6 @@ class Downstream:
 
     def _run(self, sql: str) -> list[tuple[Any, ...]]:
         try:
-            return list(self._connection.stream(sql.encode()))
+            return self._connection.rows(sql.encode())
         except SessionError as error:
             raise DownstreamError(f"MariaDB does not answer {sql[:120]!r}: {error}") from None

@@ -32,10 +32,9 @@ from drainer.points.image.parquet_reader import TableReader
 from drainer.reading.subscribe.table_choice import TablePattern
 from drainer.txn import TableVersion
 from tidb_binlog.clock import Clock, SystemClock
-from tidb_binlog.errors import ConfigError, Corruption, DownstreamError
+from tidb_binlog.errors import ConfigError, DownstreamError
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.plan import TablePlan
-from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import STRING, Column, ColumnKind
 from tidb_binlog.tso import Ts
 
@@ -126,19 +125,14 @@ class _ImageTable:
         """See `SourceTable`."""
         reader = TableReader(self.directory, self.image)
         plan = TablePlan(reader.version.info)
-        shown = printer(plan, pairs)
+        shown = printer(plan, [(pair.name, pair.form) for pair in pairs])
 
         def read(chunk: Chunk) -> Iterator[Printed]:
             count = 0
-            try:
-                for group in reader.groups():
-                    for row in reader.images(group):
-                        yield shown(plan.decode_delete(row))
-                        count += 1
-            except RowError as error:
-                raise Corruption(
-                    f"a row of {self.image.shown} in the image cannot be read: {error.message}"
-                ) from None
+            for group in reader.groups():
+                for row in reader.rows(group, plan.decode_delete):
+                    yield shown(row)
+                    count += 1
             check_rows(f"the image of {self.image.shown}", count, self.image.rows)
 
         return read

@@ -14,7 +14,7 @@ Tests   tests/drainer/compare/verify/test_verifying.py, tests/drainer/compare/ve
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -224,7 +224,7 @@ class Edited:
         """See `SourceTable`."""
         select = ValueSelect.of(self.version.info, table, WHOLE)
         plan = compile_table(self.version.info)
-        shown = printer(plan, pairs)
+        shown = printer(plan, [(pair.name, pair.form) for pair in pairs])
 
         def read(chunk: Chunk) -> Iterator[Printed]:
             with session() as connection:
@@ -236,10 +236,10 @@ class Edited:
         return read
 
 
-def printer(plan: TablePlan, pairs: Sequence[ColumnPair]) -> Callable[[Sequence[Any]], Printed]:
-    """Shows decoded rows of a plan as a server prints the compared columns."""
+def printer(plan: TablePlan, columns: Iterable[tuple[str, str]]) -> Callable[[Sequence[Any]], Printed]:
+    """Shows decoded rows of a plan as a server prints the columns, each of a name and a form."""
     numbers = {column.name.lower(): number for number, column in enumerate(plan.columns)}
-    shown = [(numbers[pair.name.lower()], canonical.OF_IMAGE[pair.form]) for pair in pairs]
+    shown = [(numbers[name.lower()], canonical.OF_IMAGE[form]) for name, form in columns]
 
     def show(values: Sequence[Any]) -> Printed:
         return tuple([None if values[number] is None else form(values[number]) for number, form in shown])

@@ -12,7 +12,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -26,9 +26,11 @@ from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.datum import NULL_DATUM
 from tidb_binlog.rowcodec.json_encode import put_document
 from tidb_binlog.rowcodec.put import put_value
+from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.rowcodec.varint import put_svarint
 from tidb_binlog.table_info import Column, FieldType
 
+T = TypeVar("T")
 BATCH_ROWS: Final = 4_000
 _TIMES_KEPT: Final = 20_000
 _EMPTY: Final = b"\x00"
@@ -94,6 +96,14 @@ class TableReader:
             try:
                 yield from self._encoded(batch)
             except _ERRORS as error:
+                raise self._damage(group, error) from None
+
+    def rows(self, group: Group, read: Callable[[bytes], T]) -> Iterator[T]:
+        """What `read` makes of them, which may raise `RowError`. Raises `Corruption`."""
+        for image in self.images(group):
+            try:
+                yield read(image)
+            except RowError as error:
                 raise self._damage(group, error) from None
 
     def _footer(self, name: str) -> parquet.FileMetaData:

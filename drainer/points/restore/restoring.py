@@ -429,20 +429,11 @@ class _There:
         columns = sorted(expected.columns.items())
         shown = b",".join(canonical.expression(quote_name(column), form) for column, form in columns)
         query = b"SELECT %b FROM %b" % (shown, qualified(table.schema, table.name))
-        for row in self._printed(query):
+        for row in self._connection.stream_printed(query):
             values = (
                 (column, canonical.of_server(value, form))
                 for (column, form), value in zip(columns, row, strict=True)
             )
             actual.add(packed(values))
+        self._connection.rollback()
         return actual
-
-    def _printed(self, query: bytes) -> Iterator[tuple[Any, ...]]:
-        """Rows as the server prints them, never all at once."""
-        connection = self._connection
-        decoders, connection.decoders = connection.decoders, {}
-        try:
-            yield from connection.stream(query)
-        finally:
-            connection.decoders = decoders
-            connection.rollback()

@@ -10,13 +10,18 @@ Tests   tests/spark/audit/test_auditing.py
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 from drainer.changes import canonical
 from drainer.changes.canonical import Canonical
 from drainer.compare.verify.column_pairs import FORMS
+from drainer.compare.verify.row_source import seen_at
+from drainer.mysql.chunks.chunk import Chunk
+from drainer.mysql.chunks.cut_key import key_to_copy
+from drainer.mysql.chunks.splitter import Splitter
+from drainer.mysql.chunks.table_size import table_size
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import SessionError, safe_text
 from drainer.mysql.literal.downstream_column import DownstreamColumn
@@ -71,13 +76,8 @@ class LiveTable:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Rows with `low` <= first key column < `high`; None for an open end."""
-
-    table: LiveTable
-    low: int | None = None
-    high: int | None = None
+Part = tuple[LiveTable, Chunk]
+"""Of a table, as `Reader.rows` takes it."""
 
 
 def comparable(form: str, column: DownstreamColumn) -> bool:
@@ -95,36 +95,17 @@ def comparable(form: str, column: DownstreamColumn) -> bool:
 
 def at_snapshot(target: Target, at_ts: Ts) -> Target:
     """For a TiDB: sessions that read what it held at a timestamp. Others: the same."""
-    connection = connect(target)
-    try:
-        dialect = dialect_of(connection)
-    finally:
-        connection.close()
-    if dialect is not Dialect.TIDB:
-        return target
-    return replace(target, variables=(*target.variables, ("tidb_snapshot", f"'{at_ts}'")))
+    with closing(connect(target)) as connection:
+        return seen_at(target, at_ts) if dialect_of(connection) is Dialect.TIDB else target
 
 
 def data_bytes(target: Target, names: Iterable[tuple[str, str]]) -> int:
     """What tables of these names hold, about: as the database's own statistics have it."""
-    lower_names = {(schema.lower(), table.lower()) for schema, table in names}
-    schemas = b",".join(string_literal(schema) for schema in sorted({schema for schema, _ in lower_names}))
-    if not schemas:
-        return 0
-    query = (
-        b"SELECT TABLE_SCHEMA, TABLE_NAME, DATA_LENGTH FROM information_schema.TABLES"
-        b" WHERE TABLE_SCHEMA IN (" + schemas + b")"
-    )
-    connection = connect(target)
     try:
-        sizes = connection.rows(query)
+        with closing(connect(target)) as connection:
+            return sum(table_size(connection, *name).size_bytes for name in set(names))
     except SessionError as error:
         raise _refused(error) from None
-    finally:
-        connection.close()
-    return sum(
-        int(size or 0) for schema, table, size in sizes if (schema.lower(), table.lower()) in lower_names
-    )
 
 
 class Reader:
@@ -169,29 +150,24 @@ class Reader:
             return 0
         return int(rows[0][0]) if len(rows) == 1 and rows[0][0] else 0
 
-    def cut(self, table: LiveTable, rows_wanted: int) -> list[Chunk]:
-        """Chunks of a table of about so many rows: ranges of the first key column if it is an integer."""
-        first = table.columns[table.key[0]] if table.key else None
-        if first is None or first.form not in (canonical.INTEGER, canonical.UNSIGNED):
-            return [Chunk(table)]
-        name = quote_name(first.name)
-        query = b"SELECT COUNT(*), MIN(%b), MAX(%b) FROM %b" % (name, name, _name(table))
-        ((count, low, high),) = self._all(query)
-        pieces = min(int(count) // rows_wanted + 1, 1000)
-        if pieces < 2:
-            return [Chunk(table)]
-        step = (int(high) - int(low)) // pieces + 1
-        bounds = [int(low) + step * n for n in range(1, pieces)]
-        ends = [None, *bounds, None]
-        return [Chunk(table, a, b) for a, b in itertools.pairwise(ends)]
+    def cut(self, table: LiveTable, rows_wanted: int) -> list[Part]:
+        """A table in parts of about so many rows."""
+        described = self.describe(table.schema, table.name)
+        if described is None:  # gone since it was matched: to read it says so
+            return [(table, Chunk(0))]
+        splitter = Splitter(described, key_to_copy(described), rows_wanted)
+        try:
+            return [(table, chunk) for chunk in splitter.chunks(self._connection)]
+        except SessionError as error:
+            raise _refused(error) from None
 
-    def rows(self, chunk: Chunk) -> Iterator[tuple[bytes, bytes]]:
+    def rows(self, part: Part) -> Iterator[tuple[bytes, bytes]]:
         """(key, row) of every row, packed."""
-        table = chunk.table
+        table, chunk = part
         shown = b",".join(
             canonical.expression(quote_name(column.name), column.form) for column in table.columns
         )
-        query = b"SELECT %b FROM %b%b" % (shown, _name(table), _where(chunk))
+        query = b"SELECT %b FROM %b%b" % (shown, qualified(table.schema, table.name), chunk.where())
         forms, key = [column.form for column in table.columns], table.key
         of_server, pack = canonical.of_server, canonical.pack
         for row in self._stream(query):
@@ -201,15 +177,13 @@ class Reader:
             packed = pack(values)
             yield (pack([values[place] for place in key]) if key else packed), packed
 
-    def _stream(self, query: bytes) -> Iterator[tuple[Any, ...]]:
+    def _stream(self, query: bytes) -> Iterator[tuple[bytes | None, ...]]:
         """Rows as the server prints them, never all at once."""
-        decoders, self._connection.decoders = self._connection.decoders, {}
         try:
-            yield from self._connection.stream(query)
+            yield from self._connection.stream_printed(query)
         except SessionError as error:
             raise _refused(error) from None
         finally:
-            self._connection.decoders = decoders
             self._connection.rollback()
 
     def _all(self, query: bytes) -> list[tuple[Any, ...]]:
@@ -224,19 +198,3 @@ def _refused(error: SessionError) -> DownstreamError:
         f"the database to compare with says {safe_text(error)}",
         hint="the account needs SELECT on every table that is compared",
     )
-
-
-def _name(table: LiveTable) -> bytes:
-    return qualified(table.schema, table.name)
-
-
-def _where(chunk: Chunk) -> bytes:
-    if not chunk.table.key:
-        return b""
-    name = quote_name(chunk.table.columns[chunk.table.key[0]].name)
-    parts = []
-    if chunk.low is not None:
-        parts.append(b"%b>=%d" % (name, chunk.low))
-    if chunk.high is not None:
-        parts.append(b"%b<%d" % (name, chunk.high))
-    return b" WHERE " + b" AND ".join(parts) if parts else b""

@@ -16,8 +16,9 @@ from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.decode.images import Images
 from drainer.reading.archive.views.changes import INVALID, schema
 from drainer.spark.audit.auditing import audit
-from drainer.spark.audit.checks import comparison, reference_side
+from drainer.spark.audit.checks import comparison
 from drainer.spark.audit.checks.comparison import IMAGE, Comparison, RowReader
+from drainer.spark.audit.checks.reference_side import ImageRows, described
 from drainer.spark.image import Decoding
 from drainer.spark.source.spark_types import struct_of
 from drainer.txn import Ddl, TableVersion
@@ -57,12 +58,12 @@ def write(directory: Path, version: TableVersion, images: list[bytes]) -> TableI
 
 
 def plan(version: TableVersion, there: TableVersion) -> Comparison | None:
-    how, _ = comparison.plan(1, version, reference_side.described(there), whole=True, side=IMAGE)
+    how, _ = comparison.plan(1, version, described(there), whole=True, side=IMAGE)
     return how
 
 
-def read(how: Comparison, files: list[reference_side.ImageFile]) -> list[comparison.Compared]:
-    return [row for file in files for row in reference_side.rows_of(file)]
+def read(rows: ImageRows) -> list[comparison.Compared]:
+    return list(rows.read(rows.groups()))
 
 
 @pytest.mark.parametrize("scenario", ["types", "keys", "charset", "ddl"])
@@ -77,14 +78,13 @@ def test_a_row_reads_alike_from_an_image_and_from_the_archive(tmp_path: Path, sc
         assert how is not None
         reader = RowReader(how, lambda _, version=version: version)  # type: ignore[misc]
         wanted = [reader.read(image, 0) for image in images]
-        assert read(how, reference_side.image_files(str(directory), table, how)) == wanted
-        assert read(how, reference_side.as_beginning(str(directory), table, how)) == wanted
+        assert read(ImageRows(str(directory), table, how)) == wanted
+        assert read(ImageRows(str(directory), table, how, is_beginning=True)) == wanted
         writer = TableWriter(str(directory / "load"), version)
         writer.begin()
         with writer.part(0) as part:
             part.add(images)
-        files = reference_side.image_files(str(directory / "load"), writer.table_image(), how)
-        assert read(how, files) == wanted
+        assert read(ImageRows(str(directory / "load"), writer.table_image(), how)) == wanted
 
 
 def test_a_beginning_reads_under_a_later_definition(tmp_path: Path) -> None:
@@ -95,9 +95,7 @@ def test_a_beginning_reads_under_a_later_definition(tmp_path: Path) -> None:
     how = plan(new, new)
     assert how is not None
     reader = RowReader(how, lambda _: old)
-    for row, image in zip(
-        read(how, reference_side.as_beginning(str(tmp_path), table, how)), images, strict=True
-    ):
+    for row, image in zip(read(ImageRows(str(tmp_path), table, how, is_beginning=True)), images, strict=True):
         wanted = reader.read(image, 0)
         assert wanted is not None
         assert row.key == wanted.key
@@ -116,11 +114,11 @@ def test_files_that_are_not_there_or_damaged_are_told(tmp_path: Path) -> None:
     assert how is not None
     (path,) = (tmp_path / table.directory).iterdir()
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(Corruption, match=r"part-0.parquet cannot be read"):
-        read(how, reference_side.image_files(str(tmp_path), table, how))
+    with pytest.raises(Corruption, match=r"part-0.parquet: row group 0: .*the image is damaged"):
+        ImageRows(str(tmp_path), table, how).groups()
     path.unlink()
-    with pytest.raises(Corruption, match="has no Parquet files"):
-        reference_side.image_files(str(tmp_path), table, how)
+    with pytest.raises(Corruption, match=f"has 0 rows, and the manifest says {len(images)}"):
+        ImageRows(str(tmp_path), table, how).groups()
 
 
 @pytest.mark.parametrize(
