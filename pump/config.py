@@ -105,7 +105,6 @@ class PumpConfig(NodeConfig):
     pull_streams: int = option(
         128,
         key="pull-streams",
-        kind="int",
         help="pull streams at once, of one address half as many: RESOURCE_EXHAUSTED",
         more="A drainer or reader has one; each may hold a megabyte or two in memory. When all are "
         "taken, the address with most gives its newest up for an address that has fewer. A drainer of the "
@@ -116,7 +115,6 @@ class PumpConfig(NodeConfig):
     pull_streams_per_connection: int = option(
         32,
         key="pull-streams-per-connection",
-        kind="int",
         help="pull streams of one connection at once: RESOURCE_EXHAUSTED",
         live=True,
         above=0,
@@ -170,7 +168,6 @@ class PumpConfig(NodeConfig):
     sync_log: bool = option(
         True,
         key="storage.sync-log",
-        kind="bool",
         help="acknowledge a write only when it is on the disk",
         more="Without it a power cut may lose acknowledged binlogs.",
     )
@@ -265,48 +262,34 @@ class PumpConfig(NodeConfig):
         "from the value log. Go pumps read LevelDB only: see docs/pump.md.",
     )
     cache_bytes: int = option(
-        8 << 20,
-        key="storage.kv.block-cache-capacity",
-        kind="int",
-        help="cache of index blocks",
-        unit="bytes",
-        above=0,
+        8 << 20, key="storage.kv.block-cache-capacity", help="cache of index blocks", unit="bytes", above=0
     )
     write_buffer_bytes: int = option(
         64 << 20,
         key="storage.kv.write-buffer",
-        kind="int",
         help="LevelDB's buffer, which is written out as one table",
         unit="bytes",
         above=0,
     )
 
     # Accepted, no effect.
-    kv_chan_cap: int = option(0, key="storage.kv_chan_cap", kind="int", help="", deprecated=True)
-    slow_write_threshold: float = option(
-        1.0, key="storage.slow_write_threshold", kind="float", help="", deprecated=True
-    )
-    kv_restart: int = option(
-        16, key="storage.kv.block-restart-interval", kind="int", help="", deprecated=True
-    )
-    kv_block: int = option(4096, key="storage.kv.block-size", kind="int", help="", deprecated=True)
-    kv_l0: int = option(8, key="storage.kv.compaction-L0-trigger", kind="int", help="", deprecated=True)
-    kv_table: int = option(0, key="storage.kv.compaction-table-size", kind="int", help="", deprecated=True)
-    kv_total: int = option(0, key="storage.kv.compaction-total-size", kind="int", help="", deprecated=True)
+    kv_chan_cap: int = option(0, key="storage.kv_chan_cap", help="", deprecated=True)
+    slow_write_threshold: float = option(1.0, key="storage.slow_write_threshold", help="", deprecated=True)
+    kv_restart: int = option(16, key="storage.kv.block-restart-interval", help="", deprecated=True)
+    kv_block: int = option(4096, key="storage.kv.block-size", help="", deprecated=True)
+    kv_l0: int = option(8, key="storage.kv.compaction-L0-trigger", help="", deprecated=True)
+    kv_table: int = option(0, key="storage.kv.compaction-table-size", help="", deprecated=True)
+    kv_total: int = option(0, key="storage.kv.compaction-total-size", help="", deprecated=True)
     kv_factor: float = option(
-        8.0, key="storage.kv.compaction-total-size-multiplier", kind="float", help="", deprecated=True
+        8.0, key="storage.kv.compaction-total-size-multiplier", help="", deprecated=True
     )
-    kv_pause: int = option(24, key="storage.kv.write-L0-pause-trigger", kind="int", help="", deprecated=True)
-    kv_slow: int = option(
-        17, key="storage.kv.write-L0-slowdown-trigger", kind="int", help="", deprecated=True
-    )
-    etcd_dial_timeout: int = option(0, key="EtcdDialTimeout", kind="int", help="", deprecated=True)
-    enable_debug: bool = option(False, key=None, flag="enable-debug", kind="bool", help="", deprecated=True)
-    binlog_file_size: int = option(0, key=None, flag="binlog-file-size", kind="int", help="", deprecated=True)
-    enable_slice: bool = option(
-        False, key=None, flag="enable-binlog-slice", kind="bool", help="", deprecated=True
-    )
-    slice_size: int = option(0, key=None, flag="binlog-slice-size", kind="int", help="", deprecated=True)
+    kv_pause: int = option(24, key="storage.kv.write-L0-pause-trigger", help="", deprecated=True)
+    kv_slow: int = option(17, key="storage.kv.write-L0-slowdown-trigger", help="", deprecated=True)
+    etcd_dial_timeout: int = option(0, key="EtcdDialTimeout", help="", deprecated=True)
+    enable_debug: bool = option(False, key=None, flag="enable-debug", help="", deprecated=True)
+    binlog_file_size: int = option(0, key=None, flag="binlog-file-size", help="", deprecated=True)
+    enable_slice: bool = option(False, key=None, flag="enable-binlog-slice", help="", deprecated=True)
+    slice_size: int = option(0, key=None, flag="binlog-slice-size", help="", deprecated=True)
     log_rotate: str = option("", key=None, flag="log-rotate", help="", deprecated=True)
 
     def remarks(self) -> list[str]:

@@ -41,7 +41,6 @@ class FormerOptions(NodeConfig):
         8,
         key=None,
         flag="cache-binlog-count",
-        kind="int",
         deprecated=True,
         help="queues are bounded in bytes: syncer.pull-queue",
     )
@@ -52,7 +51,6 @@ class FormerOptions(NodeConfig):
         5,
         key="detect-interval",
         flag="detect-interval",
-        kind="int",
         deprecated=True,
         help="pumps are watched, not polled",
     )
@@ -89,11 +87,7 @@ class FormerOptions(NodeConfig):
         help="rows with a common key always go through one lane",
     )
     to_merge: bool = option(
-        False,
-        key="syncer.to.merge",
-        kind="bool",
-        deprecated=True,
-        help="changes of one row are always folded into one",
+        False, key="syncer.to.merge", deprecated=True, help="changes of one row are always folded into one"
     )
     oracle_service_name: str = option(
         "", key="syncer.to.oracle-service-name", deprecated=True, help="there is no downstream Oracle here"
@@ -121,14 +115,14 @@ class UpstreamOptions(FormerOptions):
     table_notes: ClassVar[Mapping[str, str]] = {
         SECTION: "SQL of the upstream, for `binlogctl load`, `binlogctl verify` and [verify], which read "
         "its tables: a TiDB, or the MySQL or MariaDB of programs that publish with pumpclient's "
-        "OutcomeTable. Replication does not need it.",
+        "OutcomeTable. Replication does not need it."
     }
 
     from_host: str = option(
         "", key="syncer.from.host", help="upstream's SQL host, for load and verify; empty: it is not known"
     )
     from_port: int = option(
-        0, key="syncer.from.port", kind="int", help="upstream's SQL port; 0: 4000, with outcome-table 3306"
+        0, key="syncer.from.port", help="upstream's SQL port; 0: 4000, with outcome-table 3306"
     )
     from_user: str = option("root", key="syncer.from.user", help="upstream's SQL user")
     from_password: str = option("", key="syncer.from.password", secret=True, help="upstream's SQL password")
@@ -226,7 +220,6 @@ class VerifyOptions(UpstreamOptions):
     verify_rows: int = option(
         50_000,
         key="verify.rows-per-second",
-        kind="int",
         help="rows a second that are compared at most; 0: unlimited",
         least=0,
     )
@@ -275,11 +268,7 @@ class DatabaseOptions(VerifyOptions):
         starter=True,
     )
     to_port: int = option(
-        0,
-        key="syncer.to.port",
-        kind="int",
-        help="port of the downstream; 0: MYSQL_PORT, else 3306",
-        starter=True,
+        0, key="syncer.to.port", help="port of the downstream; 0: MYSQL_PORT, else 3306", starter=True
     )
     to_user: str = option(
         "",
@@ -326,7 +315,6 @@ class DatabaseOptions(VerifyOptions):
     to_sync_mode: int = option(
         0,
         key="syncer.to.sync-mode",
-        kind="int",
         help="tables that lack a column downstream: 0 or 1 rows are refused, 2 the column is left out",
         more="2 also gives columns that only the downstream has, NOT NULL and without a default, the "
         "zero of their type.",
@@ -384,7 +372,7 @@ class DatabaseOptions(VerifyOptions):
         help="host of the checkpoint row, where checkpoint.type is set",
     )
     checkpoint_port: int = option(
-        3306, key="syncer.to.checkpoint.port", kind="int", help="port of the server of the checkpoint row"
+        3306, key="syncer.to.checkpoint.port", help="port of the server of the checkpoint row"
     )
     checkpoint_user: str = option(
         "root", key="syncer.to.checkpoint.user", help="user of the server of the checkpoint row"

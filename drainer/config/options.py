@@ -66,7 +66,6 @@ class DrainerConfig(RuleOptions):
         -1,
         key="initial-commit-ts",
         flag="initial-commit-ts",
-        kind="int",
         help="where to begin without a checkpoint: -1 now, 0 everything the pumps hold, or a timestamp",
         starter=True,
         least=-1,
@@ -75,14 +74,12 @@ class DrainerConfig(RuleOptions):
         False,
         key=None,
         flag="load",
-        kind="bool",
         help="before the first start copy what the upstream ([syncer.from]) has; later it changes nothing",
     )
     standby: bool = option(
         False,
         key="standby",
         flag="standby",
-        kind="bool",
         help="wait while another drainer has this node id, and take over when it ends",
         more="Both have the same node-id, and each an addr of its own.",
     )
@@ -129,7 +126,6 @@ class DrainerConfig(RuleOptions):
         5,
         key="synced-check-time",
         flag="synced-check-time",
-        kind="int",
         help="time without a change after which /status says Synced",
         unit="minutes",
     )
@@ -137,7 +133,6 @@ class DrainerConfig(RuleOptions):
         True,
         key="syncer.load-schema-snapshot",
         flag="load-schema-snapshot",
-        kind="bool",
         help="read the schema at the checkpoint from TiKV, and hold it there",
         more="It is needed where no schema is stored with the checkpoint: at a first start, or after a "
         "Go drainer. So that it works for a checkpoint that lags, garbage newer than it (but of a "
@@ -157,7 +152,6 @@ class DrainerConfig(RuleOptions):
         False,
         key="syncer.loopback-control",
         flag="loopback-control",
-        kind="bool",
         help="two-way replication: mark what is written, drop what a drainer of this channel wrote",
         more="The mark is in retl._drainer_repl_mark; what comes with such a mark is dropped, and so "
         "are the checkpoint tables.",
@@ -166,14 +160,12 @@ class DrainerConfig(RuleOptions):
         0,
         key="syncer.channel-id",
         flag="channel-id",
-        kind="int",
         help="channel of loopback-control, the same in both directions",
     )
     worker_count: int = option(
         4,
         key="syncer.worker-count",
         flag="c",
-        kind="int",
         help="number of lanes that write downstream at once",
         more="2 on a downstream with two cores, 4 where commits wait for a disk, 8 to 15 over a network. In "
         "a file 16, which Go drainers' files have, counts as not set; `-c 16` means it.",
@@ -185,7 +177,6 @@ class DrainerConfig(RuleOptions):
         3200,
         key="syncer.txn-batch",
         flag="txn-batch",
-        kind="int",
         help="row changes of one downstream transaction at most",
         more="A statement needs 80 to 200 rows of one table to be cheap, and changes of one row within "
         "one transaction are written once. In a file 20, which Go drainers' files have, counts as not set; "
@@ -207,24 +198,19 @@ class DrainerConfig(RuleOptions):
         False,
         key="syncer.safe-mode",
         flag="safe-mode",
-        kind="bool",
         help="use only statements that may be repeated",
         more="It is switched on by itself after a Go drainer's checkpoint.",
     )
     strict: bool = option(
         False,
         key="syncer.strict",
-        kind="bool",
         help="stop where downstream rows are not as they should be",
         more="Such rows: one to delete is missing, one to insert is there already. Without it they are "
         "counted (binlog_drainer_drift_rows_total, /status), and a table whose rows break a key "
         "or a CHECK waits (`binlogctl ddl list`).",
     )
     log_values: bool = option(
-        False,
-        key="syncer.log-values",
-        kind="bool",
-        help="errors of the downstream may show row values, in the log too",
+        False, key="syncer.log-values", help="errors of the downstream may show row values, in the log too"
     )
     ddl_conversions: str = option(
         "convert",
@@ -238,7 +224,6 @@ class DrainerConfig(RuleOptions):
     ddl_beside_rows: int = option(
         BESIDE_ROWS,
         key="syncer.ddl-beside-rows",
-        kind="int",
         help="from how many rows of its table on a DDL that takes long stops that table alone; -1: never",
         more="By the downstream's estimate, where 8 KiB count for a row; 0: whatever the table's size. "
         "The table waits as for a decision that is made: its rows are kept in data-dir/quarantine, all other "
@@ -289,7 +274,6 @@ class DrainerConfig(RuleOptions):
     rate_rows: int = option(
         0,
         key="syncer.rate-rows",
-        kind="int",
         help="row changes a second that may go downstream; 0: no limit",
         more="Also while the drainer runs: PUT /apply/rate?rows=N&bytes=M.",
         live=True,

@@ -86,14 +86,12 @@ class RuleOptions(SinkOptions):
     case_sensitive: bool = option(
         False,
         key="syncer.case-sensitive",
-        kind="bool",
         help="source patterns of table-migrate-rule distinguish upper and lower case",
         live=True,
     )
     disjoint_shards: bool = option(
         False,
         key="syncer.disjoint-shards",
-        kind="bool",
         help="rows never move between tables that are routed to one: while a DDL of one waits, others go on",
         more="Without it all tables of the target wait, in the order of the stream. With it a row that does "
         "move meanwhile is lost or doubled.",
@@ -161,7 +159,6 @@ class RuleOptions(SinkOptions):
         True,
         key="syncer.sync-ddl",
         flag="sync-ddl",
-        kind="bool",
         help="run DDL downstream",
         more="In two-way replication one of the two directions must say false.",
         live=True,

@@ -65,7 +65,6 @@ class ArchiveOptions(LakeOptions):
     retention_days: int = option(
         0,
         key="syncer.to.retention-time",
-        kind="int",
         help="archive: age at which files are removed; lake: at which old versions expire; 0: never",
         unit="days",
         more="By this host's clock and the upstream's, the oldest first and never the newest. Of a lake's "
@@ -172,7 +171,6 @@ class KafkaOptions(ArchiveOptions):
     kafka_max_messages: int = option(
         1024,
         key="syncer.to.kafka-max-messages",
-        kind="int",
         help="Kafka: messages of one batch at most",
         above=0,
         most=BATCH_MESSAGES_MAX,
@@ -215,10 +213,7 @@ class KafkaOptions(ArchiveOptions):
         choices=MESSAGES,
     )
     message_schema: bool = option(
-        False,
-        key="syncer.to.message-schema",
-        kind="bool",
-        help="Kafka: debezium-json with the schema in each message",
+        False, key="syncer.to.message-schema", help="Kafka: debezium-json with the schema in each message"
     )
     schema_registry: str = option(
         "",
@@ -236,7 +231,6 @@ class KafkaOptions(ArchiveOptions):
     headers: bool = option(
         False,
         key="syncer.to.headers",
-        kind="bool",
         help="Kafka: commit_ts and seq as headers of obinlog messages, too",
         more="Other forms always have them.",
     )
@@ -249,20 +243,17 @@ class KafkaOptions(ArchiveOptions):
     idempotent: bool = option(
         True,
         key="syncer.to.idempotent",
-        kind="bool",
         help="Kafka: what is sent again is stored once",
         more="false for brokers before 0.11.",
     )
     transactions: bool = option(
         False,
         key="syncer.to.transactions",
-        kind="bool",
         help="Kafka: readers of committed messages see whole transactions; an older drainer is fenced off",
     )
     exactly_once: bool = option(
         False,
         key="syncer.to.exactly-once",
-        kind="bool",
         help="Kafka: nothing is sent where it is not known what is there already",
         more="At a start the end of each topic is read, and what is there is not sent again. With true "
         "a drainer that may not read it, or finds another program's message there, does not "
@@ -433,11 +424,7 @@ class HttpOptions(KafkaOptions):
         more="It may hold a token, and is shown nowhere.",
     )
     batch_rows: int = option(
-        1000,
-        key="syncer.to.batch-rows",
-        kind="int",
-        help="HTTP: rows of a request at most",
-        above=0,
+        1000, key="syncer.to.batch-rows", help="HTTP: rows of a request at most", above=0
     )
     batch_bytes: int = option(
         "1 MiB",

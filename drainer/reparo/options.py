@@ -90,27 +90,22 @@ class ReparoConfig:
         "", key="stop-datetime", flag="stop-datetime", help="up to this time; empty: to the end"
     )
     start_tso: int = option(
-        0, key="start-tso", flag="start-tso", kind="int", help="the same as a commit timestamp, included"
+        0, key="start-tso", flag="start-tso", help="the same as a commit timestamp, included"
     )
     stop_tso: int = option(
-        0, key="stop-tso", flag="stop-tso", kind="int", help="the same as a commit timestamp, included"
+        0, key="stop-tso", flag="stop-tso", help="the same as a commit timestamp, included"
     )
     dest_type: str = option(
         PRINT, key="dest-type", flag="dest-type", help="where to: print, mysql (MariaDB too), tidb"
     )
     txn_batch: int = option(
-        1600,
-        key="txn-batch",
-        flag="txn-batch",
-        kind="int",
-        help="row changes of one downstream transaction at most",
+        1600, key="txn-batch", flag="txn-batch", help="row changes of one downstream transaction at most"
     )
-    worker_count: int = option(4, key="worker-count", flag="c", kind="int", help="number of lanes")
+    worker_count: int = option(4, key="worker-count", flag="c", help="number of lanes")
     safe_mode: bool = option(
         False,
         key="safe-mode",
         flag="safe-mode",
-        kind="bool",
         help="statements that may be repeated: where rows of the range may be there already",
     )
     log_level: str = option("info", key="log-level", flag="L", help="debug, info, warn or error")
@@ -124,28 +119,23 @@ class ReparoConfig:
         flag="time-zone",
         help="in which a Go Drainer wrote TIMESTAMPs, its local one (Asia/Shanghai; default: the one here)",
     )
-    speed: int = option(
-        0, key="speed", flag="speed", kind="int", help="row changes a second at most; 0: no limit"
-    )
+    speed: int = option(0, key="speed", flag="speed", help="row changes a second at most; 0: no limit")
     job: str = option(
         "",
         key="job",
         flag="job",
         help="name of the job; a new one applies a range anew (default: made of archive, range and rules)",
     )
-    dry_run: bool = option(
-        False, key="dry-run", flag="dry-run", kind="bool", help="read and count, and write nothing"
-    )
+    dry_run: bool = option(False, key="dry-run", flag="dry-run", help="read and count, and write nothing")
     output: str = option(TEXT, key="output", flag="output", help="summary as text, or json for programs")
     beside_drainer: bool = option(
         False,
         key="beside-drainer",
         flag="beside-drainer",
-        kind="bool",
         help="go on where a Drainer works on the destination: it must not write the same tables",
     )
     to_host: str = option("", key="dest-db.host", help="host of the destination")
-    to_port: int = option(3306, key="dest-db.port", kind="int", help="and its port")
+    to_port: int = option(3306, key="dest-db.port", help="and its port")
     to_user: str = option("root", key="dest-db.user", help="and its user")
     to_password: str = option("", key="dest-db.password", secret=True, help="and the password")
     to_password_file: str = option(
@@ -167,7 +157,7 @@ class ReparoConfig:
         (), key="replicate-ignore-table", kind="tables", help="tables left out: db-name, tbl-name"
     )
     case_sensitive: bool = option(
-        False, key="syncer.case-sensitive", kind="bool", help="of source patterns of table-migrate-rule"
+        False, key="syncer.case-sensitive", help="of source patterns of table-migrate-rule"
     )
     table_migrate_rule: tuple[dict[str, Any], ...] = option(
         (), key="syncer.table-migrate-rule", kind="tables", help="source and target of tables"
@@ -184,12 +174,10 @@ class ReparoConfig:
     ddl_rules: tuple[dict[str, Any], ...] = option(
         (), key="syncer.ddl-rule", kind="tables", help="what becomes of DDL"
     )
-    sync_ddl: bool = option(True, key="syncer.sync-ddl", kind="bool", help="run DDL")
-    sync_mode: int = option(
-        0, key="syncer.to.sync-mode", kind="int", help="2: a column that is not there is left out"
-    )
+    sync_ddl: bool = option(True, key="syncer.sync-ddl", help="run DDL")
+    sync_mode: int = option(0, key="syncer.to.sync-mode", help="2: a column that is not there is left out")
     log_values: bool = option(
-        False, key="syncer.log-values", kind="bool", help="errors of the destination may show row values"
+        False, key="syncer.log-values", help="errors of the destination may show row values"
     )
     to_ssl_ca: str = option(
         "", key="dest-db.security.ssl-ca", kind="path", help="authority of the destination: TLS is on"

@@ -32,6 +32,7 @@ OptionKind = Literal[
     "table",
     "tables",
 ]
+_KIND_OF: Final[dict[type, OptionKind]] = {str: "str", int: "int", float: "float", bool: "bool"}
 _METADATA: Final = "option"
 URI: Final = "[A-Za-z][A-Za-z0-9+.-]*://"
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
@@ -72,7 +73,7 @@ def option(
     key: str | None,
     flag: str | None = None,
     help: str,
-    kind: OptionKind = "str",
+    kind: OptionKind | None = None,
     secret: bool = False,
     deprecated: bool = False,
     more: str = "",
@@ -90,11 +91,11 @@ def option(
 ) -> Any:
     """A field of a config dataclass.
 
-    `key` is the (dotted) TOML key, `flag` the command line's name. Kinds: `path` is one of this machine, not
-    a URI, `size` becomes bytes, `duration` and `retention` seconds, `list` a tuple of texts, `texts` one text
-    or such a tuple, `ints` of numbers or their texts, `table` a dict, `tables` a tuple of dicts (the last
-    three only in the file; default None: empty; annotate a table as `Mapping`). The default may be written as
-    a user would.
+    `key` is the (dotted) TOML key, `flag` the command line's name. Without a kind it is that of the default:
+    a text, a number or a truth value. Others: `path` is one of this machine, not a URI, `size` becomes bytes,
+    `duration` and `retention` seconds, `list` a tuple of texts, `texts` one text or such a tuple, `ints` of
+    numbers or their texts, `table` a dict, `tables` a tuple of dicts (the last three only in the file;
+    default None: empty; annotate a table as `Mapping`). The default may be written as a user would.
 
     `help` is the line of `-h`, without a full stop; `more` the sentences that the reference has after it, and
     `example` lines of TOML that it shows. `unit`: what a bare number counts, where the kind does not say it.
@@ -106,6 +107,7 @@ def option(
     field holds. `suggested`: values that an editor offers, among others. `keys`: those that each table of
     `tables`, or of a `table` by names, may have; its reader refuses others.
     """
+    kind = kind or _KIND_OF[type(default)]
     is_secret = secret or log.is_secret_key(key or flag or "")
     entry = Option(
         key,

@@ -58,7 +58,6 @@ class Limits:
     gzip_ratio_max: int = _limit(
         100,
         key="door.gzip-ratio",
-        kind="int",
         help="ratio of a packed message that unpacks to more than 4 MiB: RESOURCE_EXHAUSTED",
     )
     header_list_bytes_max: int = _limit(
@@ -67,14 +66,12 @@ class Limits:
         kind="size",
         help="names and values of a request's headers, and 32 for each: 431",
     )
-    header_fields_max: int = _limit(
-        100, key="door.header-fields", kind="int", help="header fields of a request: 431"
-    )
+    header_fields_max: int = _limit(100, key="door.header-fields", help="header fields of a request: 431")
     header_block_bytes_max: int = _limit(
         "32 KiB", key="door.header-block-size", kind="size", help="packed header fields of a request: GOAWAY"
     )
     continuations_max: int = _may_be_zero(
-        8, key="door.continuations", kind="int", help="frames that continue one header block: GOAWAY"
+        8, key="door.continuations", help="frames that continue one header block: GOAWAY"
     )
     header_table_bytes: int = _may_be_zero(
         "4 KiB", key="door.header-table-size", kind="size", help="memory of the header decoder", most=1 << 16
@@ -82,14 +79,12 @@ class Limits:
     streams_max: int = _limit(
         1024,
         key="door.streams",
-        kind="int",
         help="running calls of a connection: REFUSED_STREAM, which clients try again",
         most=MESSAGE_BYTES_LIMIT,
     )
     calls_max: int = _limit(
         100_000,
         key="door.calls",
-        kind="int",
         help="running calls of all connections: REFUSED_STREAM",
         most=MESSAGE_BYTES_LIMIT,
     )
@@ -159,23 +154,14 @@ class Limits:
     resets_burst: int = _limit(
         200,
         key="door.resets-burst",
-        kind="int",
         help="reset streams at once, beyond one for each call that ended well: GOAWAY",
     )
     resets_per_s: float = _limit(
-        50.0,
-        key="door.resets-per-second",
-        kind="float",
-        help="reset streams a second in the long run: GOAWAY",
+        50.0, key="door.resets-per-second", help="reset streams a second in the long run: GOAWAY"
     )
-    settings_burst: int = _limit(
-        20, key="door.settings-burst", kind="int", help="SETTINGS frames at once: GOAWAY"
-    )
+    settings_burst: int = _limit(20, key="door.settings-burst", help="SETTINGS frames at once: GOAWAY")
     settings_per_s: float = _limit(
-        1.0,
-        key="door.settings-per-second",
-        kind="float",
-        help="SETTINGS frames a second in the long run: GOAWAY",
+        1.0, key="door.settings-per-second", help="SETTINGS frames a second in the long run: GOAWAY"
     )
     ping_gap_s: float = _may_be_zero(
         "10s",
@@ -184,19 +170,13 @@ class Limits:
         help="PINGs closer than this, without a call between, are strikes",
     )
     ping_strikes_max: int = _limit(
-        10,
-        key="door.ping-strikes",
-        kind="int",
-        help="strikes of a connection; one more ends it: GOAWAY too_many_pings",
+        10, key="door.ping-strikes", help="strikes of a connection; one more ends it: GOAWAY too_many_pings"
     )
     glitches_burst: int = _limit(
-        1000, key="door.glitches-burst", kind="int", help="frames that do nothing, at once: GOAWAY"
+        1000, key="door.glitches-burst", help="frames that do nothing, at once: GOAWAY"
     )
     glitches_per_s: float = _limit(
-        100.0,
-        key="door.glitches-per-second",
-        kind="float",
-        help="frames that do nothing, a second in the long run: GOAWAY",
+        100.0, key="door.glitches-per-second", help="frames that do nothing, a second in the long run: GOAWAY"
     )
     handshake_s: float = _limit(
         "10s",
@@ -235,21 +215,15 @@ class Limits:
         help="age of a connection in all, a tenth more or less; 0: no limit",
     )
     files_reserved: int = _may_be_zero(
-        256,
-        key="door.files-reserved",
-        kind="int",
-        help="files of the process that connections leave to the rest",
+        256, key="door.files-reserved", help="files of the process that connections leave to the rest"
     )
-    connections_max: int = _limit(
-        10000, key="door.connections", kind="int", help="connections at once", most=1_000_000
-    )
+    connections_max: int = _limit(10000, key="door.connections", help="connections at once", most=1_000_000)
     connections_per_address_max: int = _limit(
-        1000, key="door.connections-per-address", kind="int", help="connections of one address at once"
+        1000, key="door.connections-per-address", help="connections of one address at once"
     )
     handshakes_max: int = _limit(
         100,
         key="door.handshakes",
-        kind="int",
         help="TLS handshakes at once: the oldest of the busiest address ends",
         most=1_000_000,
     )

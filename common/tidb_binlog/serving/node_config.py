@@ -39,7 +39,7 @@ class NodeConfig(NotifyOptions):
     """The options that a pump and a drainer share. The daemon says what `listen` and `advertised` are."""
 
     table_notes: ClassVar[Mapping[str, str]] = {
-        "security": "TLS between the nodes of the cluster, with etcd, PD and TiKV, and with clients.",
+        "security": "TLS between the nodes of the cluster, with etcd, PD and TiKV, and with clients."
     }
 
     rpc_server: str = option(
@@ -51,10 +51,7 @@ class NodeConfig(NotifyOptions):
         choices=(DOOR,),
     )
     status_addr: str = option(
-        "",
-        key="status-addr",
-        flag="status-addr",
-        help="host:port of HTTP alone; empty: none",
+        "", key="status-addr", flag="status-addr", help="host:port of HTTP alone; empty: none"
     )
     admin_from: tuple[str, ...] = option(
         (),
@@ -70,7 +67,6 @@ class NodeConfig(NotifyOptions):
         False,
         key="debug-routes",
         flag="debug-routes",
-        kind="bool",
         help="serve /debug/..., which shows what is stored",
         more="To all who may change the node's state. A drainer has none yet.",
     )

@@ -21,7 +21,7 @@ ENV_PREFIX: Final = "BINLOGCTL"
 ENVIRONMENT: Final = ("pd-urls", "ssl-ca", "ssl-cert", "ssl-key", "output", "time-zone")
 
 
-def _flag(flag: str, default: Any, help: str, *, kind: OptionKind = "str") -> Any:
+def _flag(flag: str, default: Any, help: str, *, kind: OptionKind | None = None) -> Any:
     return option(default, key=None, flag=flag, help=help, kind=kind)
 
 
@@ -42,39 +42,35 @@ class CtlSettings:
     state: str = _flag(
         "state", "", "state to write: online, pausing, paused, closing, offline; verify: file of its progress"
     )
-    show_offline: bool = _flag("show-offline-nodes", False, "list offline nodes too", kind="bool")
+    show_offline: bool = _flag("show-offline-nodes", False, "list offline nodes too")
     text: str = _flag("text", "", "text to encrypt, or the statement to run instead")
 
     output: str = _flag("output", "", "form of the output")
-    job_id: int = _flag("job-id", 0, "number of the DDL job", kind="int")
+    job_id: int = _flag("job-id", 0, "number of the DDL job")
     kind: str = _flag("kind", "", "pump or drainer; found out by default")
-    no_wait: bool = _flag("no-wait", False, "return once the node has agreed", kind="bool")
+    no_wait: bool = _flag("no-wait", False, "return once the node has agreed")
     timeout_s: float = _flag("timeout", "10m", "wait so long at most; 0: without a limit", kind="duration")
-    force: bool = _flag(
-        "force", False, "close without waiting: what no drainer has read is lost", kind="bool"
-    )
-    apply: bool = _flag("apply", False, "pause only applying; the process continues", kind="bool")
-    delete: bool = _flag("delete", False, "remove the entry instead of marking it offline", kind="bool")
-    yes: bool = _flag("yes", False, "do it even if something is lost", kind="bool")
+    force: bool = _flag("force", False, "close without waiting: what no drainer has read is lost")
+    apply: bool = _flag("apply", False, "pause only applying; the process continues")
+    delete: bool = _flag("delete", False, "remove the entry instead of marking it offline")
+    yes: bool = _flag("yes", False, "do it even if something is lost")
     interval_s: float = _flag("interval", "2s", "time between two updates", kind="duration")
     sort: str = _flag("sort", "name", "order of nodes: name, address, state or behind")
-    once: bool = _flag("once", False, "end after one update", kind="bool")
+    once: bool = _flag("once", False, "end after one update")
 
     tables: str = _flag("tables", "", "comma list of tables, as shop.*,crm.customer; empty: all")
     begin: str = _flag("from", "now", "where to begin: a time, a timestamp, -10m, now or oldest")
     until: str = _flag("until", "", "where to end: a time or a timestamp")
     where: str = _flag("where", "", "condition on a row's columns, as a row-rule has it")
-    limit: int = _flag("limit", 0, "end after so many rows", kind="int")
+    limit: int = _flag("limit", 0, "end after so many rows")
 
-    retries: int = _flag("retries", 2, "how often to compare differences again", kind="int")
-    workers: int = _flag("workers", 4, "chunks to compare at a time", kind="int")
-    at_rest: bool = _flag("at-rest", False, "no drainer runs, and nobody writes upstream", kind="bool")
+    retries: int = _flag("retries", 2, "how often to compare differences again")
+    workers: int = _flag("workers", 4, "chunks to compare at a time")
+    at_rest: bool = _flag("at-rest", False, "no drainer runs, and nobody writes upstream")
     archive: str = _flag("archive", "", "directory or URI of an archive of the same stream")
     report: str = _flag("report", "", "write the result as a page into this file", kind="path")
     repair: str = _flag("repair", "", "write SQL that corrects the downstream into this file", kind="path")
-    repair_now: bool = _flag(
-        "repair-now", False, "correct the downstream while its drainer runs", kind="bool"
-    )
+    repair_now: bool = _flag("repair-now", False, "correct the downstream while its drainer runs")
 
     upstream: str = _flag("upstream", "auto", "auto, tidb (PD and TiKV) or standalone (etcd alone)")
     pump_config: str = _flag("pump-config", "", "a pump's file on this host", kind="path")
@@ -83,13 +79,11 @@ class CtlSettings:
     )
     tidb: str = _flag("tidb", "", "comma list of host:status_port of TiDB servers not registered")
 
-    rate: int = _flag(
-        "rate", -1, "rows a second; 0: no limit; -1: verify beside a drainer 50000, else 0", kind="int"
-    )
-    replace: bool = _flag("replace", False, "remove the rows that are there first", kind="bool")
-    give_up: bool = _flag("give-up", False, "end a load of tables that join a drainer", kind="bool")
-    append: bool = _flag("append", False, "add to the rows that are there already", kind="bool")
-    dry_run: bool = _flag("dry-run", False, "show what would be done, and change nothing", kind="bool")
+    rate: int = _flag("rate", -1, "rows a second; 0: no limit; -1: verify beside a drainer 50000, else 0")
+    replace: bool = _flag("replace", False, "remove the rows that are there first")
+    give_up: bool = _flag("give-up", False, "end a load of tables that join a drainer")
+    append: bool = _flag("append", False, "add to the rows that are there already")
+    dry_run: bool = _flag("dry-run", False, "show what would be done, and change nothing")
     to: str = _flag("to", "database", "database, or archive: an image in -dir")
     directory: str = _flag("dir", "", "directory of the image that is written, new")
     image: str = _flag("image", "", "directory of an image to begin or compare with")
@@ -98,9 +92,7 @@ class CtlSettings:
         "backup", "", "moment of the backup that the downstream has: a time, or its directory"
     )
 
-    beside_drainer: bool = _flag(
-        "beside-drainer", False, "allow a drainer that writes other tables there", kind="bool"
-    )
+    beside_drainer: bool = _flag("beside-drainer", False, "allow a drainer that writes other tables there")
 
     @property
     def tls(self) -> TlsConfig | None:
