@@ -28,7 +28,6 @@ from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.ddl.quarantine import http_routes
 from drainer.ddl.quarantine.early_drop import UpstreamJobs
-from drainer.ddl.quarantine.entry import Entry
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Target
@@ -282,8 +281,6 @@ class Assembled:
     store: CheckpointStore
     tracker: SchemaTracker
     translator: Translator
-    waiting: tuple[Entry, ...]
-    """What the start has found."""
 
 
 async def assemble(
@@ -340,7 +337,21 @@ async def assemble(
     )
     runner = Runner(sink, translator, control, rules=changes, interval_s=settings.checkpoint_interval_s)
     runner.rules.check_start()
-    return Assembled(runner, store, schema.tracker, translator, waiting.entries)
+    return Assembled(runner, store, schema.tracker, translator)
+
+
+def joining_of(assembled: Assembled, settings: DrainerConfig, upstream: Upstream, nodes: Registry) -> Joining:
+    """What loads tables that join it; whoever asks for it runs it."""
+    return Joining(
+        settings,
+        upstream,
+        nodes,
+        assembled.tracker,
+        assembled.translator,
+        assembled.runner.sink.quarantine,
+        functools.partial(assembled.store.guard_ddl, role=JOIN),
+        SystemClock(),
+    )
 
 
 async def build(context: BuildContext) -> Runner[MysqlSink]:
@@ -355,7 +366,7 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
         again=context.again,
         wait_for=operating.wait_for,
     )
-    runner, translator, store = assembled.runner, assembled.translator, assembled.store
+    runner, translator = assembled.runner, assembled.translator
     sink = runner.sink
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
 
@@ -364,16 +375,7 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
 
     operating.reload.add(["txn_batch"], batch_rows)
     operating.offer(http_routes.add_routes, sink.quarantine)
-    joining = Joining(
-        settings,
-        upstream,
-        context.nodes,
-        assembled.tracker,
-        translator,
-        sink.quarantine,
-        functools.partial(store.guard_ddl, role=JOIN),
-        SystemClock(),
-    )
+    joining = joining_of(assembled, settings, upstream, context.nodes)
     sink.beside["load"] = joining.run
     operating.offer(join_routes.add_routes, joining)
     operating.load = joining.status

@@ -39,12 +39,18 @@ def add_refusals(routes: Routes, db_type_now: Callable[[], str]) -> None:
     add_routes(routes, refuse)
 
 
-def add_routes(routes: Routes, joining_now: Callable[[], Joining]) -> None:
-    """`joining_now` raises why there is none: `Unavailable`, `Rejected`."""
+def add_routes(
+    routes: Routes,
+    joining_now: Callable[[], Joining],
+    document_now: Callable[[], dict[str, Any]] | None = None,
+) -> None:
+    """`joining_now` raises why there is none: `Unavailable`, `Rejected`. `document_now`: what is shown then,
+    too."""
 
     async def show(_params: dict[str, str]) -> Response:
         try:
-            return _answer(200, "tables that join", joining_now().document())
+            document = document_now() if document_now is not None else joining_now().document()
+            return _answer(200, "tables that join", document)
         except BinlogError as error:
             return _refused(error)
 

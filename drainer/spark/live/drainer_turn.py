@@ -2,7 +2,7 @@
 
 Drives  the pipeline of a Drainer (`build_mysql.assemble`), with all that the Pumps have, in this process
 Why     while a DDL waits, rows of its tables are kept apart and all others go on: that is what a Drainer is
-        for. So is what one leaves that was killed, or that has tables waiting
+        for. So is what one leaves that was killed, that has tables waiting, or tables that join
 Owns    the checkpoint meanwhile, in the stream's name: no Drainer starts. Killed, the same stream goes on
 Stops   at `stopping`, or at `end_ts`: what still waits is left as a Drainer leaves it, which may take over
 Tests   tests/spark/live/test_drainer_turn.py
@@ -13,13 +13,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from drainer.app.build import open_collector
-from drainer.app.build_mysql import Assembled, assemble, patiently
+from drainer.app.build_mysql import assemble, joining_of, patiently
 from drainer.ddl.quarantine import http_routes
 from drainer.operate.control.pause_and_reload import Control
+from drainer.points.load import join_routes
+from drainer.points.load.joining import Joining
 from drainer.sink.mysql.bounded_stream import run_to_end
 from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.spark.live.downstream import LiveSettings
@@ -27,7 +29,7 @@ from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.stream.pull.collector import Collector
 from drainer.stream.pull.merged import MergedBatch
 from tidb_binlog.clock import SystemClock, look_later
-from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
@@ -74,7 +76,7 @@ async def take_turn(
     drainer = replace(settings.drainer, node_id=settings.owner, relay_log_dir="")
     async with contextlib.AsyncExitStack() as ends:
         assembled = await assemble(drainer, cluster.upstream, cluster.registry, ends, Control(SystemClock()))
-        await _refuse_load(assembled)
+        joining = joining_of(assembled, drainer, cluster.upstream, cluster.registry)
         runner, sink = assembled.runner, assembled.runner.sink
         start_ts = runner.after_ts
         collector = open_collector(
@@ -88,8 +90,8 @@ async def take_turn(
         )
         runner.on_wake = collector.asking.hurry
         ends.enter_context(cluster.beside(collector))
-        cluster.offer(functools.partial(http_routes.add_routes, controller_now=lambda: sink.quarantine))
-        ends.callback(cluster.offer, functools.partial(http_routes.add_routes, controller_now=_none_waits))
+        _offer(cluster, joining, lambda: sink.quarantine, lambda: joining)
+        ends.callback(_offer, cluster, joining, _none_waits, _none_joins)
         stop = asyncio.Event()
         watching = asyncio.create_task(_watch(sink, past_ts, stopping, stop))
         ends.callback(watching.cancel)
@@ -98,6 +100,7 @@ async def take_turn(
             _upto(collector, end_ts),
             collector.run(),
             *sink.lanes.tasks().values(),
+            joining.run(),
             stop=stop,
             deadline_s=STOP_S,
         )
@@ -110,17 +113,27 @@ async def take_turn(
         return Turn(start_ts, sink.handed_over_ts, runner.rows, runner.ddl, drift, goes_on)
 
 
-async def _refuse_load(assembled: Assembled) -> None:
-    if any(entry.is_load for entry in assembled.waiting):
-        await assembled.runner.sink.abandon()
-        raise Conflict(
-            "Spark cannot go on from this checkpoint: rows of tables that join are loaded",
-            hint="start the Drainer again, and stop it gracefully once they are (`binlogctl ddl list`)",
-        )
+def _offer(
+    cluster: PumpCluster,
+    last: Joining,
+    controller_now: Callable[[], http_routes.DdlDecider],
+    joining_now: Callable[[], Joining],
+) -> None:
+    """`last`: what it did is shown to who waited for it."""
+    cluster.offer(functools.partial(http_routes.add_routes, controller_now=controller_now))
+    show = functools.partial(join_routes.add_routes, joining_now=joining_now, document_now=last.document)
+    cluster.offer(show)
 
 
 def _none_waits() -> http_routes.DdlDecider:
     raise Unavailable("no DDL waits: the stream runs each as it comes", hint="ask again when it says so")
+
+
+def _none_joins() -> Joining:
+    raise Rejected(
+        "no tables join just now, and a stream has none begin",
+        hint="stop it, start a Drainer and ask that one; a stream may then go on with the load",
+    )
 
 
 async def _watch(sink: MysqlSink, past_ts: Ts, stopping: asyncio.Event, stop: asyncio.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,7 +19,10 @@ from pumpclient import column
 from tests import forked
 from tests.crash.small_run import publish
 from tests.drainer.ddl.quarantine.shards import BEGIN, MERGES
+from tests.forked import Forked
+from tests.integration.support import joining_scene
 from tests.integration.support.drainer_command import command, downstream, ended
+from tests.integration.support.joining_scene import COPY, DEADLINE_S, SCHEMA
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
@@ -165,6 +169,40 @@ async def test_a_ddl_that_waits_goes_from_one_to_the_other(
     await until(lambda: rows() == len(expected) and not waits())
     assert connection.rows(b"SELECT * FROM d.`all` ORDER BY id") == expected
     connection.run(b"DROP DATABASE d")
+
+
+async def test_rows_that_a_drainer_was_loading_are_loaded_by_the_stream(
+    etcd_clean: str, mariadb: MariaDbServer, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    """It is killed at that, too; then it goes on as a stream."""
+    async with joining_scene.scene(etcd_clean, mariadb, free_port, tmp_path, rows=300) as (made, program):
+
+        def start() -> None:
+            stream = ["stream", f"--config={made.config}", "--interval=50ms"]
+            made.drainer = Forked("drainer.spark", stream, made.directory / "log")
+
+        def says(path: str, method: str = "GET", body: str = "") -> bool:
+            return "a stream has none begin" in made.ask(path, method, body)[1]["message"]
+
+        await program.write()
+        await made.until(lambda: made.rows(COPY, "keyed"), "rows of the stream")
+        with contextlib.closing(made.connect()) as locker:
+            locker.run(f"LOCK TABLES {SCHEMA}.plain WRITE".encode())
+            assert (await made.load())[0] == 200
+            assert made.drainer is not None
+            made.drainer.terminate()
+            assert await asyncio.to_thread(made.drainer.wait, DEADLINE_S) == 0
+            start()
+            await made.until(lambda: len(made.joins()) == 1, "the load is gone on with")
+            made.kill()
+        await program.write()
+        start()
+        await made.until(lambda: not made.joins(), "they are like all others")
+        await program.write()
+        await program.publisher.flush()
+        await made.is_equal()
+        assert made.ask("/load")[1]["data"]["last"]["tables"] == 2
+        await made.until(lambda: says("/load", "PUT", f"{SCHEMA}.flows"), "it is a stream")
 
 
 async def test_lanes_of_a_killed_drainer_that_stand_above_its_checkpoint_are_no_place_to_begin(
