@@ -117,10 +117,20 @@ def _between(
     before: tuple[Partition, ...], after: tuple[Partition, ...]
 ) -> tuple[tuple[Partition, ...], tuple[Partition, ...]]:
     """Both without the partitions at either end that are alike: those keep their rows."""
-    for at in (0, -1):
-        while before and after and (before[at].name, _says(before[at])) == (after[at].name, _says(after[at])):
-            before, after = (before[1:], after[1:]) if at == 0 else (before[:-1], after[:-1])
+    while before and after and _alike(before[0], after[0]):
+        before, after = before[1:], after[1:]
+    # The last ones are alike only from where those before them end.
+    while before and after and _alike(before[-1], after[-1]) and _end(before[:-1]) == _end(after[:-1]):
+        before, after = before[:-1], after[:-1]
     return before, after
+
+
+def _alike(one: Partition, other: Partition) -> bool:
+    return (one.name, _says(one)) == (other.name, _says(other))
+
+
+def _end(partitions: tuple[Partition, ...]) -> tuple[str, ...]:
+    return partitions[-1].less_than if partitions else ()
 
 
 def _says(partition: Partition) -> tuple[object, ...]:

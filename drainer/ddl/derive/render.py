@@ -207,8 +207,12 @@ def default_clause(column: Column, default: Default | None, server: Server, lack
         return f" DEFAULT {_now(column)}"
     if column.type.tp in _NO_DEFAULT and not server.text_defaults:
         return f" DEFAULT ({literal(default.text)})"
-    if column.type.tp == ti.STRING and column.type.charset == "binary":
-        return f" DEFAULT {literal(default.text.rstrip(chr(0)))}"
+    if column.type.tp in (ti.STRING, ti.VARCHAR) and column.type.charset == "binary":
+        text = default.text.rstrip(chr(0)) if column.type.tp == ti.STRING else default.text
+        if len(text.encode("utf-8", "surrogateescape")) > column.type.flen:  # TiDB keeps a byte as three
+            lacks.append(f"column {column.name} has no default: that of the upstream is longer than it")
+            return ""
+        return f" DEFAULT {literal(text)}"
     charset = Charset(column.type.charset, max(column.type.flen, 0))
     if column.is_text and server.dialect is not Dialect.TIDB and Charset.is_narrow(charset.name):
         raw = default.text.encode("utf-8", "surrogateescape")
