@@ -14,6 +14,7 @@ from typing import Final
 from binlog_playground.cluster.cluster import KEPT_DAYS, Node
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlog_playground.cluster.supervisor import Supervisor
+from drainer.mysql.connection import Target
 from tests.benchmarks.door.children import Child
 from tests.benchmarks.settings import Settings
 from tidb_binlog.net.port import LOOPBACK, free_ports
@@ -55,8 +56,8 @@ class Programs:
         """The same with a configuration from [syncer] on, from the beginning of everything."""
         return self._node(DRAINER, name, syncer, "--initial-commit-ts=0")
 
-    def mysql_drainer(self, server: MariaDbServer, syncer: str = "") -> Node:
-        """The same with a MariaDB as its downstream, and more lines of [syncer]."""
+    def mysql_drainer(self, server: MariaDbServer | Target, syncer: str = "") -> Node:
+        """The same with a server as its downstream, and more lines of [syncer]."""
         return self.drainer(
             f'[syncer]\ndb-type = "mysql"\n{syncer}\n[syncer.to]\nhost = "{server.host}"\n'
             f'port = {server.port}\nuser = "{server.user}"\npassword = "{server.password}"\n'

@@ -15,7 +15,7 @@ from typing import Final
 
 from binlog_playground.cluster.cluster import Cluster, Node, http_get
 from binlog_playground.cluster.supervisor import Process
-from drainer.mysql.connection import Connection
+from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import SessionError
 from tests.benchmarks.peer.programs import Programs
 from tidb_binlog.clock import Clock, SystemClock
@@ -52,12 +52,17 @@ enable = {binlog}
 [performance]
 run-auto-analyze = false
 stats-lease = "0"
+[tikv-client]
+max-batch-size = 0
 """
-# The stand-in evaluates none of these functions, has no pessimistic locks and no fast index build.
+_GO_SYNCER: Final = 'sql-mode = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"'
+"""What a session that is not strict has stored, Go's Drainer cannot write in one that is."""
+# The stand-in takes no message over 10 MiB, evaluates none of these functions, answers a DISTINCT of nothing
+# with a row, has no pessimistic locks and no fast index build.
 _SETTINGS: Final = (
     *(
         f"INSERT INTO mysql.expr_pushdown_blacklist VALUES ('{name}', 'tikv', '')"
-        for name in ("regexp", "regexp_like", "rlike", "find_in_set", "json_contains")
+        for name in ("regexp", "regexp_like", "rlike", "find_in_set", "json_contains", "firstrow")
     ),
     "ADMIN RELOAD expr_pushdown_blacklist",
     "SET GLOBAL tidb_txn_mode = 'optimistic'",
@@ -192,21 +197,26 @@ class TidbCluster(Cluster):
 
     async def start_mysql_drainer(self) -> Node:
         """Ours, into the downstream; `[syncer.from]` is there for verify."""
-        server = self.mariadb
-        port, user, password = server.port, server.drainer_user, server.password
-        if self.target is not None:
-            port, user, password = self.target.port, "root", ""
+        to = self._downstream
         node = self._prepare_drainer(
             "drainer",
             f'[syncer]\ndb-type = "mysql"\nworker-count = 4\nkeep-dropped = "{KEEPS}"\n'
-            f'[syncer.to]\nhost = "{LOOPBACK}"\nport = {port}\nuser = "{user}"\npassword = "{password}"\n'
+            f'[syncer.to]\nhost = "{to.host}"\nport = {to.port}\nuser = "{to.user}"\n'
+            f'password = "{to.password}"\n'
             f'[syncer.from]\nhost = "{LOOPBACK}"\nport = {self.source.port}\nuser = "root"\npassword = ""\n',
         )
         return await self.begin_drainer(node)
 
     def go_drainer(self) -> Node:
         """Go's, for the same downstream and with the same id; not started."""
-        return self._programs().mysql_drainer(self.mariadb)
+        return self._programs().mysql_drainer(self._downstream, _GO_SYNCER)
+
+    @property
+    def _downstream(self) -> Target:
+        if self.target is not None:
+            return Target(LOOPBACK, self.target.port, "root", "")
+        server = self.mariadb
+        return Target(server.host, server.port, server.drainer_user, server.password)
 
     def open_downstream(self) -> Connection:
         """A session of one who may do anything."""

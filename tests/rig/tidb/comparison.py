@@ -117,3 +117,13 @@ def compared(upstream: Connection, downstream: Connection, waiting: Collection[s
         name: table for name, table in target.actual(expected).items() if not is_waiting(waiting, [name])
     }
     return compare(expected, actual, MARIADB)
+
+
+def without_key(server: Connection) -> set[str]:
+    """Tables whose rows have no primary key."""
+    tables = Tables(server).columns.items()
+    return {
+        f"{schema}.{name}"
+        for (schema, name), columns in tables
+        if not any(one[3] for one in columns.values())
+    }
