@@ -125,8 +125,8 @@ def _between(
     return before, after
 
 
-def _alike(one: Partition, other: Partition) -> bool:
-    return (one.name, _says(one)) == (other.name, _says(other))
+def _alike(left: Partition, right: Partition) -> bool:
+    return (left.name, _says(left)) == (right.name, _says(right))
 
 
 def _end(partitions: tuple[Partition, ...]) -> tuple[str, ...]:
