@@ -21,6 +21,7 @@ from drainer.checkpoint.keeper import CheckpointKeeper
 from drainer.ddl.derive.compare import PresentKey
 from drainer.ddl.derive.render import Server, name_of
 from drainer.ddl.quarantine.controller import QuarantineController
+from drainer.ddl.quarantine.entry import SAME_KEY
 from drainer.ddl.quarantine.store import Decided, QuarantineTable
 from drainer.ddl.rules import APPLY
 from drainer.ddl.run import downstream_schema
@@ -195,10 +196,11 @@ class EarlyDrops:
         job_id, name = later.job_id, version.downstream
         if _is_row_key(version, present):
             key = ", ".join(sorted(present.constraint.columns))
+            upstream = f"{version.schema}.{version.name}"
             raise DownstreamError(
                 f"DDL job {job_id} ends the key ({key}) by which rows of {'.'.join(name)} are told apart, and"
-                " rows with the same one came before its end",
-                hint="skip the table with ignore-table, and copy it anew as it is after the job",
+                f" {SAME_KEY}",
+                hint=f"`binlogctl load -tables {upstream} -replace` copies the table anew",
             )
         refused: DownstreamError | None = None
         for statement in await self._on_session(functools.partial(_statements, name, present)):

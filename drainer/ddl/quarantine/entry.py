@@ -28,6 +28,9 @@ LOADS: Final = 2 * ROWS
 SHARED: Final = "waits for other tables with the same target:"
 """How the reason of an entry begins that needs no decision once the others have the DDL."""
 
+SAME_KEY: Final = "rows with the same one came before its end"
+"""How the reason of an entry ends whose rows are told apart by a key that the upstream has given up."""
+
 Name: TypeAlias = tuple[str, str]
 """(schema, table) in lower case; ("db", "") is every table of the database."""
 
@@ -91,6 +94,11 @@ class Entry:
     @property
     def waits_for_shards(self) -> bool:
         return self.reason.startswith(SHARED)
+
+    @property
+    def is_for_a_load(self) -> bool:
+        """Its rows take each other's place where they are tried again."""
+        return self.reason.endswith(SAME_KEY)
 
     @property
     def done(self) -> bool:

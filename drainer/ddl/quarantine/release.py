@@ -122,6 +122,10 @@ class Release:
         Raises `Conflict` when another drainer took over.
         """
         self._paused, queue.wants_pause = paused, False
+        if hopeless := [entry.reason for entry in queue.entries.values() if entry.is_for_a_load]:
+            queue.refusal = hopeless[0]
+            queue.on(QueueEvent.ROWS_REFUSED)
+            return
         cursor = kept.cursor()
         try:
             while not self.stopping:

@@ -35,6 +35,7 @@ from tests.drainer.ddl.quarantine.early_drops import (
     recording,
 )
 from tests.drainer.support.apply_life import Life, Recording, column, run
+from tests.drainer.support.waiting_life import live
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.table_info import (
@@ -249,6 +250,10 @@ async def test_rows_of_which_one_would_take_the_others_place_are_refused(
     found = recording([(1, 1, 1)], [(1, 2, 2)], [(1, 3, 3)], ends, create=create, full=table)
     with pytest.raises(DownstreamError, match=r"by which rows of .* are told apart"):
         await Life(found, target, history=History(found.jobs)).run(size=size)
+    assert contents(target) in ([], [(1, 1)])
+    # Nor are they tried again, neither by a later life, which repeats rows, nor by a decision.
+    (waiting,) = await live(found, target, size=size, history=History(found.jobs), correct=lambda _: None)
+    assert "rows were refused" in waiting["state"]
     assert contents(target) in ([], [(1, 1)])
 
 
