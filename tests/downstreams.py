@@ -18,13 +18,12 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from binlog_playground.cluster.supervisor import Process
 from drainer.mysql.connection import Target, connect
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
 MYSQLD, TIDB = os.environ.get("BINLOG_MYSQLD", ""), os.environ.get("BINLOG_TIDB", "")
 GIVEN = ["mariadb", *(["mysql"] if MYSQLD else []), *(["tidb"] if TIDB else [])]
-_START_S = 60.0
 _DRAINER = "tests"
 
 
@@ -49,7 +48,7 @@ def _mysql(directory: Path) -> Iterator[Target]:
     places.append("--secure-file-priv=NULL")  # a package names a directory that only its server has
     made = Process("mysqld --initialize", [MYSQLD, *places, "--initialize-insecure"], log)
     made.start()
-    assert made.wait(_START_S) == 0, made.tail(5)
+    assert made.wait(PATIENCE_S) == 0, made.tail(5)
     init = directory / "init.sql"
     init.write_text(
         f"CREATE USER '{_DRAINER}'@'%' IDENTIFIED BY '';\n"
@@ -93,4 +92,4 @@ def _wait(target: Target, process: Process) -> None:
             return False
         return True
 
-    until_here(answers, "MySQL answers", seconds=_START_S)
+    until_here(answers, "MySQL answers")

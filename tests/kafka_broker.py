@@ -31,7 +31,7 @@ from binlog_playground.cluster.supervisor import Process
 from tests import certificates
 from tests.fakes.kafka import Message, messages
 from tests.spark.support import spark_versions
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.net.port import LOOPBACK, free_ports
 from tidb_binlog.net.tls import TlsConfig
 
@@ -164,12 +164,12 @@ class KafkaBroker:
             )
         )
         asked = AclBindingFilter(*anybody, AclOperation.ANY, AclPermissionType.ANY)
-        until_here(lambda: len(self._admin.describe_acls(asked).result(30)) >= len(rights), "rights")
+        until_here(lambda: len(self._admin.describe_acls(asked).result(PATIENCE_S)) >= len(rights), "rights")
 
     @staticmethod
     def _done(answers: dict[Any, Any]) -> None:
         for answer in answers.values():
-            answer.result(30)
+            answer.result(PATIENCE_S)
 
     def messages(self, topic: str, **settings: Any) -> list[Message]:
         """All that is there, partition by partition, of transactions those that were committed."""

@@ -23,14 +23,13 @@ import pytest
 
 from binlog_playground.cluster.supervisor import Process
 from tests.spark.support import spark_versions
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
 SECRET = "s3cr3t-of-the-tests"
 REGION = "us-east-1"
 _KEYS = {"AWS_ACCESS_KEY_ID": "of-the-tests", "AWS_SECRET_ACCESS_KEY": SECRET}
-_START_S = 60.0
 _MAKING_S = 250.0
 _GOFAKES3 = "github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0"
 _buckets = itertools.count(1)
@@ -81,7 +80,7 @@ class ObjectStore:
             self._check_after(b"inf")
 
     def _check_after(self, calls: bytes) -> None:
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=5.0)
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=PATIENCE_S)
         connection.request("POST", "/moto-api/reset-auth", calls)
         assert connection.getresponse().status == 200
         connection.close()
@@ -117,7 +116,7 @@ def _serving(name: str, command: Sequence[str], host: str, page: str, directory:
     process = Process(name, [*command, f"{host}{port}"], directory / f"{name}.log")
     process.start()
     try:
-        until_here(lambda: _answers(port, page, process), f"{name} answers", seconds=_START_S)
+        until_here(lambda: _answers(port, page, process), f"{name} answers")
         yield port
     finally:
         process.stop()
@@ -125,7 +124,7 @@ def _serving(name: str, command: Sequence[str], host: str, page: str, directory:
 
 def _answers(port: int, page: str, process: Process) -> bool:
     assert process.is_running, process.tail(5)
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5.0)
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE_S)
     try:
         connection.request("GET", page)
         return connection.getresponse().status == 200

@@ -24,8 +24,8 @@ class Process(Protocol):
     def poll(self) -> int | None: ...
 
 
-PATIENCE_S: Final = 60.0
-"""Nothing that is waited for takes so long, unless the machine is busy or something is broken."""
+PATIENCE_S: Final = 240.0
+"""A limit against hanging and nothing else: what is waited for takes a tenth of it on a busy machine."""
 _LOOK_S: Final = 0.002
 _LATE_LOOK_S: Final = 0.02
 _PAUSE_MAX_S: Final = 0.5

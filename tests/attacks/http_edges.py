@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tests.waiting import PATIENCE_S
+
 ROOT: Final = Path(__file__).parents[2]
 METHODS: Final = ("GET", "PUT", "POST", "HEAD", "DELETE", "OPTIONS")
 TEXTS: Final = (
@@ -20,7 +22,6 @@ TEXTS: Final = (
 BODIES: Final = (b"", b"\xff" * 10, b"x" * (33 << 10), b"DROP TABLE t")
 WELL_MEANT: Final = {200, 400, 403, 404, 405, 409, 413, 431, 503}
 """What a node answers, whatever it is asked."""
-ANSWER_S: Final = 120.0
 AT_ONCE: Final = 12
 
 
@@ -59,7 +60,7 @@ async def ask_all(address: str) -> Counter[int]:
 
     async def ask() -> None:
         for request in left:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(PATIENCE_S):
                 reader, writer = await asyncio.open_connection(host, int(port))
                 writer.write(request)
                 head = await reader.readuntil(b"\r\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
@@ -13,6 +14,7 @@ from tests.common.door.support.peers import Raw
 
 STREAMS: Final = 60
 SLOW_OCTETS: Final = 20
+ENOUGH_S: Final = 5.0
 SOURCE: Final = "127.0.1.1"
 """Another peer than those at 127.0.0.1: no address gets all that there is."""
 Frames = Iterator[bytes]
@@ -74,6 +76,7 @@ async def send(port: int, path: str, message: bytes, rng: random.Random, held: A
     """In one manner, on a connection of its own, which is `held`."""
     windows = frames.settings([(frames.INITIAL_WINDOW_SIZE, rng.choice((0, 1, 65_535)))])
     with suppress(ConnectionError, TimeoutError):  # it has been enough
-        raw = await held.enter_async_context(Raw.to(port, hello=frames.PREFACE + windows, source=SOURCE))
-        for chunk in rng.choice(MANNERS)(path, message):
-            await raw.send(chunk)
+        async with asyncio.timeout(ENOUGH_S):
+            raw = await held.enter_async_context(Raw.to(port, hello=frames.PREFACE + windows, source=SOURCE))
+            for chunk in rng.choice(MANNERS)(path, message):
+                await raw.send(chunk)

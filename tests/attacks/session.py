@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.attacks import frames
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 
 Chunk = tuple[bytes, int] | float
 """Bytes and the number of frames in them; or seconds in which nothing is sent."""
 
-CONNECT_S: Final = 10.0
 SETTLE_S: Final = 0.5
 READ_BYTES: Final = 1 << 18
 _POLL_S: Final = 0.05
@@ -102,7 +101,7 @@ def tcp(target: Target, *, receive_bytes: int = 0) -> socket.socket:
         if receive_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.settimeout(CONNECT_S)
+        sock.settimeout(PATIENCE_S)
         if target.source:
             sock.bind((target.source, 0))
         sock.connect((target.host, target.port))
@@ -197,7 +196,7 @@ class Session:
         if hold:
             self.wait(self._deadline_s - time.monotonic())
         self._deaf = False
-        settled_s = time.monotonic() + SETTLE_S
+        settled_s = max(time.monotonic() + SETTLE_S, self._deadline_s)
         while not self.ended and time.monotonic() < settled_s:
             self._read(_POLL_S)
         return self.outcome()

@@ -45,7 +45,6 @@ METHODS: Final = [
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
-ARRIVES_S: Final = 120.0
 FLOOD: Final = 20_000
 PULLS: Final = 40
 TRIES: Final = 20
@@ -230,9 +229,7 @@ async def test_all_that_an_honest_writer_was_told_is_stored_arrives_beside_a_hos
         open_prewrites = (await node.status())["pump"]["open_prewrites"]
         stop.set()
         stored = await writing
-        await until(
-            lambda: stored.keys() <= arrived.keys(), "what is stored", seconds=ARRIVES_S, beside=[reading]
-        )
+        await until(lambda: stored.keys() <= arrived.keys(), "what is stored", beside=[reading])
         reading.cancel()
         assert {ts: arrived[ts] for ts in stored} == stored
         assert len(stored) > 20
@@ -277,7 +274,7 @@ async def test_a_drainer_that_is_asked_anything_goes_on(
             await asyncio.sleep(0.2)
             return bool((await node.status())["LastTS"] >= last_ts)
 
-        await until(is_archived, seconds=ARRIVES_S)
+        await until(is_archived)
         print(f"HTTP {dict(statuses)}, {node.grown_mib:.0f} MiB")
         assert len(statuses) > 3
         node.check_stop()

@@ -27,6 +27,7 @@ from binlog_playground.cluster.etcd_server import EtcdServer
 from tests.crash import ledger
 from tests.crash.ledger import ACKNOWLEDGED, Ledger, LedgerWriter
 from tests.pump.support.process import ROOT, PumpClient, PumpProcess
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog, tso
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.net.port import free_ports
@@ -165,7 +166,7 @@ async def run_round(
     finally:
         if writer.poll() is None:
             writer.kill()
-            writer.wait(10)
+            writer.wait(PATIENCE_S)
     assert writer.returncode == 0, "the writer failed"
     known.read(path)
 

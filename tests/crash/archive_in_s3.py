@@ -32,10 +32,10 @@ from drainer.reading.archive.archive import open_archive
 from drainer.spark.session import session
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import Rows, verify
-from tests.integration.sinks.pump_scene import DEADLINE_S, on, stored, through
+from tests.integration.sinks.pump_scene import on, stored, through
 from tests.integration.sinks.s3_scene import S3Scene, check, size_of
 from tests.object_store import ObjectStore, moto
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.net.port import free_ports
 
 KILLS_AN_ARCHIVE = 12
@@ -53,14 +53,14 @@ def archived(
         before = size_of(s3, place)
         process, url = scene.start_drainer()
         if rng.random() >= EARLY:
-            until_here(on(functools.partial(size_of, s3, place), url, scenario), seconds=2 * DEADLINE_S)
+            until_here(on(functools.partial(size_of, s3, place), url, scenario))
         time.sleep(rng.uniform(0, 0.4 if size_of(s3, place) > before else 2.0))
         process.kill()
         process.wait()
     process, url = scene.start_drainer()
-    until_here(through(url, scenario), "the archive is whole", seconds=2 * DEADLINE_S)
+    until_here(through(url, scenario), "the archive is whole")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(DEADLINE_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     return kills
 
 

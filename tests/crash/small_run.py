@@ -177,7 +177,7 @@ async def publish(
             if isinstance(step, Statement):
                 await publisher.ddl(job_of(number, step), step.text)
                 continue
-            async with publisher.transaction(ttl_s=30.0) as transaction:
+            async with publisher.transaction(ttl_s=300.0) as transaction:
                 for event in step:
                     kind, row = row_of(event)
                     add = (transaction.insert, transaction.update, transaction.delete)[kind]

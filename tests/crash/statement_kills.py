@@ -33,11 +33,11 @@ from tests.crash import small_run
 from tests.crash.faults.statement_proxy import StatementProxy
 from tests.drainer.support.apply_life import Life, Recording, clean
 from tests.forked import Forked
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Conflict, DownstreamError, Unavailable
 from tidb_binlog.net.port import free_ports
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
-DEADLINE_S = 60.0
 LANES, BATCH_ROWS = 2, 2
 
 
@@ -134,7 +134,7 @@ class FrozenSweep(Sweep):
             return False
         place = f"frozen before command {number} ({self.note()})"
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await run_life(self._recording, self.target), place
             self.check(place)
         finally:
@@ -168,7 +168,7 @@ class ProcessSweep(Sweep):
         """A pump with the history in it."""
         await (await StandaloneUpstream.connect(self._endpoint)).close()
         self._pump = self._spawn("pump", "pump")
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     return await small_run.publish(self._endpoint)
@@ -203,18 +203,18 @@ class ProcessSweep(Sweep):
             await self._until(lambda: self.proxy.struck.is_set() or self._is_through(0), process)
             if not self.proxy.struck.is_set():
                 process.terminate()
-                code = await asyncio.to_thread(process.wait, DEADLINE_S)
+                code = await asyncio.to_thread(process.wait, PATIENCE_S)
                 if not self.proxy.struck.is_set():
                     assert code == 0
                     self.check(f"undisturbed, {number}")
                     return False
-            assert await asyncio.to_thread(process.wait, DEADLINE_S) == -signal.SIGKILL
+            assert await asyncio.to_thread(process.wait, PATIENCE_S) == -signal.SIGKILL
         place = f"killed {'after' if passes else 'before'} command {number} ({self.note()})"
         epoch = small_run.epoch(self.target)
         with self._ended(self._drainer(self.target.port)) as process:
             await self._until(lambda: self._is_through(epoch), process)
             process.terminate()
-            assert await asyncio.to_thread(process.wait, DEADLINE_S) == 0, place
+            assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0, place
         self.check(place)
         return True
 
@@ -229,7 +229,7 @@ class ProcessSweep(Sweep):
         return False
 
     async def _until(self, condition: Callable[[], bool], process: Forked) -> None:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not await asyncio.to_thread(condition):
                 assert process.poll() in (None, -signal.SIGKILL), f"drainer ended with {process.returncode}"
                 await asyncio.sleep(0.02)

@@ -23,6 +23,7 @@ from pump.index.index_files import Broken, Whole
 from pump.log.record import START, LogRecord, ValuePointer
 from tests.crash.faults import index_damage
 from tests.pump.support.payloads import opened, pull, put_pair, wait_watermark
+from tests.waiting import PATIENCE_S
 from tidb_binlog.binlog import COMMIT, PREWRITE
 
 EVERY = 89
@@ -131,7 +132,7 @@ def test_a_killed_process_leaves_the_index_whole(backend: str, scratch: Path) ->
         )
         writer.start()
         for _ in range(rng.randint(1, 40)):
-            assert batches.acquire(timeout=20)
+            assert batches.acquire(timeout=PATIENCE_S)
         writer.kill()
         writer.join()
         if backend == LEVELDB:

@@ -19,6 +19,7 @@ from binlogctl import ready
 from drainer.config.database_options import DatabaseOptions
 from drainer.config.password import PASSWORD_VARIABLE
 from tests.deploy.containers import COMPOSE, PORTS, PROJECT, ROOT, SERVICES, STAGES, VERSION
+from tests.waiting import PATIENCE_S
 from tidb_binlog.config import declaring, loading
 from tidb_binlog.net.port import split_address
 from tidb_binlog.serving.node_config import NodeConfig
@@ -173,7 +174,7 @@ def test_prometheus_of_compose(tmp_path: Path) -> None:
             [promtool, "check", "config", tmp_path / "prometheus.yml"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert checked.returncode == 0, checked.stdout + checked.stderr
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidb_binlog.version import VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +161,7 @@ def test_instances_have_files_and_directories_of_their_own(package: Path, tmp_pa
         ["systemd-analyze", "verify", units / "pump@a.service", units / "drainer@a.service"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert "pump@" not in checked.stderr, checked.stderr
     assert "drainer@" not in checked.stderr, checked.stderr
@@ -229,7 +230,7 @@ def started_and_ended(command: list[str], notify: Path) -> None:
                 pass
             assert output(command[0], "-m", "binlogctl.ready", "pump", *command[2:]) == "pump: ok\n"
             process.send_signal(signal.SIGTERM)
-            said, _ = process.communicate(timeout=60)
+            said, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
         assert process.returncode == 0, said

@@ -23,7 +23,7 @@ from binlogctl import ready
 from binlogctl.cli import command_line
 from binlogctl.commands.config import examine
 from tests.deploy.containers import PORTS, ROOT, STAGES
-from tests.waiting import until, until_served
+from tests.waiting import PATIENCE_S, until, until_served
 from tidb_binlog.config import declaring, loading
 from tidb_binlog.net.port import own_address
 from tidb_binlog.version import VERSION
@@ -202,7 +202,7 @@ def in_a_pod(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Callable[
     yield start
     for process in started:
         process.terminate()
-        process.wait(60)
+        process.wait(PATIENCE_S)
 
 
 def log_of(directory: Path) -> str:
@@ -211,7 +211,7 @@ def log_of(directory: Path) -> str:
 
 def asked(address: str, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -241,7 +241,7 @@ async def test_a_pump_that_is_told_to_stop_is_paused(
     process, address = in_a_pod(etcd_clean)
     until_served(f"http://{address}{paths('readinessProbe')}", process, lambda: log_of(tmp_path))
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0, log_of(tmp_path)
+    assert process.wait(PATIENCE_S) == 0, log_of(tmp_path)
     assert "closed: scale in now" not in log_of(tmp_path)
 
 
@@ -262,7 +262,7 @@ async def test_a_pump_that_was_closed_stays_down_until_the_pod_ends(
     await until(lambda: "closed: scale in now" in log_of(tmp_path), lambda: log_of(tmp_path))
     assert process.poll() is None, "the container would be started again"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
 
 
 # The page ------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.architecture.source import PACKAGES, ROOT
-from tests.waiting import until_served
+from tests.waiting import PATIENCE_S, until_served
 from tidb_binlog.version import VERSION
 from tools import release_check
 
@@ -222,7 +222,7 @@ def test_an_embedder_publishes_to_a_pump_of_the_wheel(
         assert "wheel" in json.dumps(nodes)
     finally:
         pump.terminate()
-        pump.wait(30)
+        pump.wait(PATIENCE_S)
 
 
 def test_the_demo_runs_from_the_wheel(environment: Environment, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import subprocess
 from dataclasses import dataclass
 
 from tests.architecture.source import ROOT
+from tests.waiting import PATIENCE_S
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
-DEADLINE_S = 120
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ EXIT_CODES = Page("docs/exit-codes.md")
 
 
 def run(
-    *arguments: str, codes: tuple[int, ...] = (0,), deadline_s: float = DEADLINE_S, **environment: str
+    *arguments: str, codes: tuple[int, ...] = (0,), deadline_s: float = PATIENCE_S, **environment: str
 ) -> str:
     """What a command of a page prints, run in the checkout."""
     result = subprocess.run(

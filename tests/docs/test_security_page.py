@@ -20,12 +20,11 @@ import pytest
 from binlog_playground.cluster.etcd_server import EtcdServer
 from tests.architecture.source import ROOT
 from tests.docs.pages import SECURITY
-from tests.waiting import until_served
+from tests.waiting import PATIENCE_S, until_served
 from tidb_binlog.net.port import free_ports
 from tidb_binlog.net.tls import TlsConfig
 
 PROGRAMS = Path(sys.executable).parent
-DEADLINE_S = 60
 USUAL = ("127.0.0.1:2379", "127.0.0.1:8250", "127.0.0.1:8249")
 
 pytestmark = pytest.mark.integration
@@ -53,7 +52,7 @@ class Walk:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -65,7 +64,7 @@ class Walk:
         context = ssl.create_default_context(cafile=files["--cacert"])
         if "--cert" in files:
             context.load_cert_chain(files["--cert"], files["--key"])
-        with urllib.request.urlopen(arguments[-1], context=context, timeout=5) as reply:
+        with urllib.request.urlopen(arguments[-1], context=context, timeout=PATIENCE_S) as reply:
             document: dict[str, object] = json.load(reply)
             return document
 
@@ -95,7 +94,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         yield found
         for process in reversed(started):
             process.send_signal(signal.SIGTERM)
-            assert process.wait(DEADLINE_S) == 0
+            assert process.wait(PATIENCE_S) == 0
     finally:
         for process in started:
             process.kill()

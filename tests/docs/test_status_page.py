@@ -15,6 +15,7 @@ from tests import certificates
 from tests.architecture.source import ROOT
 from tests.common.page.support.hostile import filled
 from tests.common.serving.status_scene import Scene
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.door.server.listener import serve
 from tidb_binlog.net.tls import ServerTls, TlsConfig
@@ -32,7 +33,7 @@ COMMANDS = [
 
 def run(line: str, directory: Path) -> str:
     done = subprocess.run(
-        ["sh", "-c", line], capture_output=True, text=True, check=False, cwd=directory, timeout=60
+        ["sh", "-c", line], capture_output=True, text=True, check=False, cwd=directory, timeout=PATIENCE_S
     )
     assert done.returncode == 0, f"{line}\n{done.stderr}"
     return done.stdout

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from tests.waiting import PATIENCE_S
+
 PRODUCE = 0
 END_TXN = 26
 FETCH = 1
@@ -133,7 +135,7 @@ def messages(servers: str, topic: str, **settings: Any) -> list[Message]:
 
 
 def _read(consumer: Any, topic: str) -> Iterator[Message]:
-    for partition in sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions):
+    for partition in sorted(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions):
         consumer.assign([TopicPartition(topic, partition, 0)])
         while True:
             message = consumer.poll(10)

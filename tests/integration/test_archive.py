@@ -18,8 +18,8 @@ from drainer.sink.file.segments import ArchiveSegments
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import replayed, segments, verify
 from tests.forked import Forked
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on, status, stored, through
-from tests.waiting import until_here
+from tests.integration.sinks.pump_scene import PumpScene, killed, on, status, stored, through
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.compression import zstd
 from tidb_binlog.record import decode_file
 
@@ -82,7 +82,7 @@ async def test_kills_and_a_successor(etcd_clean: str, free_port: Callable[[], in
         until_here(through(url, scenario))
         until_here(lambda: list(scene.archive.glob("binlog-*.zst")))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         scene.end()
     assert scene.unpacked()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.drainer import workloads
-from tests.integration.sinks.pump_scene import DEADLINE_S, killed, on, status, stored, through
+from tests.integration.sinks.pump_scene import killed, on, status, stored, through
 from tests.integration.sinks.s3_scene import S3Scene, check, size_of
 from tests.object_store import ObjectStore
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 6000
@@ -41,7 +41,7 @@ async def test_kills_and_a_successor(
         process = successor
         until_here(through(url, scenario))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         scene.end()
     check(s3, scene, scenario)

@@ -17,8 +17,9 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target, connect
 from tests.forked import Forked
-from tests.integration.support.standby_scene import DEADLINE_S, Scene
+from tests.integration.support.standby_scene import Scene
 from tests.rig.proxy import Proxy
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
@@ -46,9 +47,7 @@ class BackInTime(Scene):
         return [str(one["why"]) for one in json.loads(text).get("WentBack", ())]
 
     async def until_went_back(self) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not await self.went_back():
-                await asyncio.sleep(0.05)
+        await until(self.went_back, "it went back")
 
 
 @asynccontextmanager
@@ -82,7 +81,7 @@ async def running(
         if ends:
             return
         scene.finished = True
-        await asyncio.wait_for(writing, DEADLINE_S)
+        await asyncio.wait_for(writing, PATIENCE_S)
         await scene.until_rows(scene.written)
         assert scene.rows() == (scene.written, scene.written), "nothing twice, nothing lost"
         assert scene.processes["drainer"].poll() is None, "without a restart"
@@ -124,7 +123,7 @@ async def test_a_data_directory_is_put_back(
         await scene.until_rows(scene.written + 50)
         (why,) = await scene.went_back()
         assert "the downstream went back in time" in why
-        assert (await scene.ask("drainer", "/readyz"))[0] == 200
+        await scene.until_ready("drainer", 200, "ok")
 
 
 async def test_a_replica_that_lags_is_promoted_while_sessions_still_work_on_the_old_one(
@@ -178,6 +177,6 @@ async def test_an_emptied_downstream_is_not_filled_from_now_on(
         with connection.cursor() as cursor:
             cursor.execute("DROP DATABASE tidb_binlog")
         connection.close()
-        assert await asyncio.to_thread(scene.processes["drainer"].wait, DEADLINE_S) == 5
+        assert await asyncio.to_thread(scene.processes["drainer"].wait, PATIENCE_S) == 5
         said = (tmp_path / "drainer.log").read_text()
         assert "and there was when this drainer began" in said

@@ -19,8 +19,8 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.forked import Forked
-from tests.integration.support.drainer_command import DEADLINE_S, command, downstream, ended
-from tests.waiting import until_served
+from tests.integration.support.drainer_command import command, downstream, ended
+from tests.waiting import PATIENCE_S, until_served
 from tidb_binlog.net.port import free_ports
 
 pytestmark = pytest.mark.integration
@@ -119,7 +119,7 @@ def test_life_of_a_process(
         assert code == 5
         assert "drainer-under-test" in line
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()
@@ -161,13 +161,13 @@ def test_it_is_changed_while_it_runs(
     def put(path: str) -> tuple[int, dict[str, Any]]:
         request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method="PUT", data=b"")
         try:
-            with urllib.request.urlopen(request, timeout=5) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
                 return reply.status, json.loads(reply.read())
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
 
     def shown(path: str) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as reply:
             found: dict[str, Any] = json.loads(reply.read())
             return found
 
@@ -178,7 +178,7 @@ def test_it_is_changed_while_it_runs(
         live = f'{tell}log-level = "warn"\n[syncer]\nignore-schemas = "mysql"\ntxn-batch = 77\n'
         file.write_text(live + "worker-count = 3\n" + downstream(mariadb, host=here))
         process.send_signal(signal.SIGHUP)
-        deadline_s = time.monotonic() + DEADLINE_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while not (found := shown("/status")["Configuration"])["time_s"]:
             assert time.monotonic() < deadline_s
             time.sleep(0.02)
@@ -204,9 +204,9 @@ def test_it_is_changed_while_it_runs(
         assert not shown("/status")["Configuration"]["ok"]
         assert put("/apply/pause")[1]["data"]["paused"] is True
         with pytest.raises(urllib.error.HTTPError, match="503"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE_S)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert [(event["type"], event["details"]["exit_code"]) for event in receiver.events] == [("ended", 0)]
         # An empty server among several is not the one that was written to: nothing begins anew there.
         forget(mariadb)

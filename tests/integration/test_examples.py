@@ -27,10 +27,10 @@ from binlog_playground.cluster.cluster import Cluster
 from drainer.mysql.errors import NoSuchTable, SessionError
 from examples import sqlalchemy_hook, transfer
 from pumpclient import OutcomeTable, SyncPublisher, column
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 60
 
 pytestmark = pytest.mark.integration
 
@@ -74,7 +74,7 @@ def query(cluster: Cluster, statement: str) -> list[tuple[Any, ...]]:
 
 def until_equal(cluster: Cluster, left: str, right: str) -> list[tuple[Any, ...]]:
     """Wait until both SELECTs give the same rows; the rows."""
-    end_s = time.monotonic() + DEADLINE_S
+    end_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < end_s:
         try:
             wanted, found = query(cluster, left), query(cluster, right)
@@ -128,7 +128,7 @@ def test_transfer_command(cluster: Cluster, bank: Any) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert told.returncode == 0, told.stderr
@@ -191,7 +191,7 @@ def test_processes_killed_in_a_transfer(cluster: Cluster, bank: Any) -> None:
         )
         for where, (source, target, _) in KILLS.items()
     ]
-    assert [process.wait(DEADLINE_S) for process in killed] == [-signal.SIGKILL] * 3
+    assert [process.wait(PATIENCE_S) for process in killed] == [-signal.SIGKILL] * 3
     with pymysql.connect(**account(cluster, "app_bank")) as connection:
         transfer.transfer(connection, publisher, 1, 2, 1)  # behind them in the stream
     expected = dict(before)
@@ -292,7 +292,7 @@ def test_every_schema_statement_arrives(cluster: Cluster) -> None:
 
         def arrived(table: str, names: str) -> Callable[[list[tuple[Any, ...]]], None]:
             def check(wanted: list[tuple[Any, ...]]) -> None:
-                end_s = time.monotonic() + DEADLINE_S
+                end_s = time.monotonic() + PATIENCE_S
                 while time.monotonic() < end_s:
                     try:
                         found = query(cluster, f"SELECT {names} FROM {table} ORDER BY 1")
@@ -345,7 +345,7 @@ def test_every_schema_statement_arrives(cluster: Cluster) -> None:
         arrived("notes.pair", "a, c")([("x", "long")])
         publisher.drop_table("notes.pair")
         publisher.drop_database("notes")
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = time.monotonic() + PATIENCE_S
         while query(cluster, "SHOW DATABASES LIKE 'notes'") and time.monotonic() < end_s:
             time.sleep(0.05)
         assert not query(cluster, "SHOW DATABASES LIKE 'notes'")

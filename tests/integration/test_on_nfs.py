@@ -17,6 +17,7 @@ import pytest
 
 from tests.drainer.support.archive_life import Life, Ready, payloads, whole
 from tests.drainer.support.relay_world import items
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import DirectoryLocked
 
 pytestmark = pytest.mark.integration
@@ -38,7 +39,7 @@ def nfs() -> Iterator[Path]:
 def test_a_pump_refuses_it(nfs: Path, etcd_clean: str, free_port: Callable[[], int]) -> None:
     own = [f"--pd-urls={etcd_clean}", f"--data-dir={nfs / 'pump'}", f"--addr=127.0.0.1:{free_port()}"]
     command = [sys.executable, "-m", "pump", *own]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (ended.returncode, "NFS" in ended.stderr) == (1, True), ended.stderr
     assert not list(nfs.rglob("*.log"))
 

@@ -19,7 +19,8 @@ import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.common.page.support.reading import read
 from tests.integration.support import waiting_table
-from tests.integration.support.waiting_table import DEADLINE_S, Cluster
+from tests.integration.support.waiting_table import Cluster
+from tests.waiting import PATIENCE_S
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, Index, IndexColumn, TableInfo
 
@@ -57,7 +58,7 @@ class Upstream:
 
     async def write(self, transactions: int) -> None:
         async def one(number: int) -> None:
-            async with self._publisher.transaction(ttl_s=30.0) as transaction:
+            async with self._publisher.transaction(ttl_s=300.0) as transaction:
                 for info in (WAITS, FLOWS):
                     row = self._rows[info.id].insert({"a": number, "b": "x" * 20}, rowid=number + 1)
                     transaction.insert(info.id, row)
@@ -77,7 +78,7 @@ async def test_its_table_waits_and_nothing_is_lost_or_doubled(
 
 def _commands(address: str) -> list[list[str]]:
     """What a drainer's page gives to copy, without the program."""
-    with urllib.request.urlopen(f"http://{address}/", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{address}/", timeout=PATIENCE_S) as answer:
         waiting = read(answer.read().decode()).named("article")[0]
     lines = [one.text for one in waiting.named("code") if one.attributes.get("class") == "command"]
     return [shlex.split(line)[1:] for line in lines]
@@ -142,7 +143,7 @@ async def _play(upstream: Upstream, cluster: Cluster) -> None:
     process = life.process
     assert process is not None
     process.send_signal(signal.SIGTERM)
-    assert process.wait(DEADLINE_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     for table, extra in (("waits", 1), ("flows", 0)):
         found = connection.rows(
             f"SELECT COUNT(*), COUNT(DISTINCT a), MAX(a) FROM quarantined.{table}".encode()

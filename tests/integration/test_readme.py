@@ -22,7 +22,6 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import NoSuchTable
 from tests.docs.pages import (
-    DEADLINE_S,
     DRAINER,
     OPERATE,
     PUBLISH,
@@ -34,7 +33,7 @@ from tests.docs.pages import (
     UPGRADE,
     run,
 )
-from tests.waiting import until_served
+from tests.waiting import PATIENCE_S, until_served
 from tidb_binlog.net.port import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,7 +127,7 @@ def kept() -> Iterator[Kept]:
                 break
         yield Kept(told)
         os.killpg(process.pid, signal.SIGINT)  # as the terminal does it
-        process.communicate(timeout=DEADLINE_S)
+        process.communicate(timeout=PATIENCE_S)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -173,7 +172,7 @@ def test_the_first_hour(kept: Kept, tmp_path: Path) -> None:
     """The quick start from its second step to its last, in the demo that stays."""
     status, oldest, live, program, pause, again, resume = QUICK_START.commands()[1:]
     ctl = str(PROGRAMS / "binlogctl")
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + PATIENCE_S
     while "all is well" not in run(ctl, *shlex.split(kept.own(status))[1:], codes=(0, 11, 12)):
         assert time.monotonic() < end
     listed = run(ctl, *shlex.split(kept.own(oldest))[1:]).splitlines()
@@ -200,11 +199,11 @@ def test_the_first_hour(kept: Kept, tmp_path: Path) -> None:
         assert "books  ddl     CREATE TABLE" in seen
     finally:
         tail.send_signal(signal.SIGINT)
-        tail.communicate(timeout=DEADLINE_S)
+        tail.communicate(timeout=PATIENCE_S)
     connection = kept.mariadb()
     try:
         rows, checkpoint = QUICK_START.blocks("sql")[0].splitlines()
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + PATIENCE_S
         while arrived(connection, rows.encode()) != [(1, "Ink"), (2, "Paper")]:
             assert time.monotonic() < end
             time.sleep(0.1)
@@ -282,7 +281,7 @@ def nodes(mariadb: MariaDbServer, tmp_path_factory: pytest.TempPathFactory) -> I
         yield Nodes(environment, etcd, *statuses)
         for process in started:
             process.send_signal(signal.SIGTERM)
-        assert [process.wait(DEADLINE_S) for process in started] == [0, 0]
+        assert [process.wait(PATIENCE_S) for process in started] == [0, 0]
     finally:
         for process in started:
             process.kill()
@@ -357,7 +356,7 @@ def test_python_programs_reach_the_downstream(nodes: Nodes, mariadb: MariaDbServ
             printed = run(sys.executable, "-c", script, PYTHONPATH=str(ROOT))
         commit_ts = int(printed.split()[-1])
         (statements,) = [block for block in DRAINER.blocks("sql") if block.startswith("SELECT")]
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             connection.rollback()
             answers = [connection.rows(line.encode()) for line in statements.splitlines()]
@@ -389,7 +388,7 @@ def test_the_readmes_programs(nodes: Nodes, mariadb: MariaDbServer) -> None:
         ):
             script = script.replace("127.0.0.1:2379", endpoint)
             assert shown in run(sys.executable, "-c", script, PYTHONPATH=str(ROOT))
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + PATIENCE_S
         rows = [(1, "Ink"), (2, "Paper")]
         while arrived(connection, b"SELECT * FROM books.title ORDER BY id") != rows:
             assert time.monotonic() < end
@@ -412,7 +411,7 @@ def test_the_example_that_moves_money(nodes: Nodes, mariadb: MariaDbServer) -> N
         accounts = [(1, 70), (2, 130)]
         query = b"SELECT id, CAST(balance AS INT) FROM %s.account ORDER BY id"
         assert connection.rows(query % b"app_bank") == accounts
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + PATIENCE_S
         while arrived(connection, query % b"bank") != accounts and time.monotonic() < end:
             time.sleep(0.1)
         assert arrived(connection, query % b"bank") == accounts

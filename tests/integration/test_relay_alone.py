@@ -12,6 +12,7 @@ import pytest
 
 import pumpclient
 from binlog_playground.cluster.cluster import Cluster, Node
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
@@ -50,7 +51,7 @@ async def until_applied(drainer: Node, commit_ts: int) -> None:
 
 async def until_told(drainer: Node, text: str) -> None:
     """It says so, in the log and to whoever asks whether it is ready, and goes on waiting."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while text not in drainer.process.tail(5):
             assert drainer.process.is_running
             await asyncio.sleep(0.1)

@@ -18,13 +18,13 @@ from tests.drainer.support.relay_world import target_of
 from tests.forked import Forked
 from tests.spark.support.growing import ArchiveWriter, RelayLogWriter
 from tests.spark.support.mixed_history import TRUNCATE, MixedHistory
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
 KILLS = 8
 WITHIN_S = 0.6
 """From the start of a process: some die before they have begun."""
-LAST_S = 120.0
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def configured(directory: Path, target: Target, archive: Path) -> list[str]:
 
 def until_it_applies(process: Forked, log: Path) -> None:
     """Before that a signal ends it at once."""
-    end_s = time.monotonic() + LAST_S
+    end_s = time.monotonic() + PATIENCE_S
     while "after_ts=" not in (log.read_text() if log.exists() else ""):
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < end_s
@@ -74,7 +74,7 @@ def test_killed_at_random_it_ends_as_if_it_had_not_been(
             process.send_signal(signal.SIGKILL)
             process.wait()
     last = Forked("drainer.reparo", arguments, log)
-    assert last.wait(LAST_S) == 0, log.read_text()[-2000:]
+    assert last.wait(PATIENCE_S) == 0, log.read_text()[-2000:]
     assert history.downstream(target) == history.rows
     assert done < KILLS
 
@@ -88,11 +88,11 @@ def test_a_signal_ends_it_between_two_commits_and_the_same_command_goes_on(
     writer.write(history.items(800))
     writer.close()
     arguments, log = configured(tmp_path, target, archive), tmp_path / "log"
-    slow = Forked("drainer.reparo", [*arguments, "-speed", "300"], log)
+    slow = Forked("drainer.reparo", [*arguments, "-speed", "30"], log)
     until_it_applies(slow, log)
     slow.send_signal(signal.SIGTERM)
-    assert slow.wait(LAST_S) == 0
+    assert slow.wait(PATIENCE_S) == 0
     assert "stopped before the end: the same command goes on from here" in log.read_text()
     assert history.downstream(target) != history.rows
-    assert Forked("drainer.reparo", arguments, log).wait(LAST_S) == 0
+    assert Forked("drainer.reparo", arguments, log).wait(PATIENCE_S) == 0
     assert history.downstream(target) == history.rows

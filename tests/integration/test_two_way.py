@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pumpclient
 from binlog_playground.cluster.cluster import Cluster, Node, http_get
 from tests.binary_log import BinlogServer
 from tests.integration.support.row_bridge import RowBridge
+from tests.waiting import PATIENCE_S, until, until_here
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.integration
 
 CHANNEL, FOREIGN_CHANNEL = 5, 99
 TRANSACTIONS, LANES = 100, 2
-DEADLINE_S = 60.0
 TABLES = {
     "app.plain": "CREATE TABLE app.plain (id BIGINT PRIMARY KEY, side INT, v INT, text VARCHAR(40))",
     "app.pair": "CREATE TABLE app.pair (a BIGINT, b VARCHAR(20), v INT, PRIMARY KEY (a, b))",
@@ -128,14 +128,6 @@ async def sides() -> AsyncIterator[tuple[Side, Side]]:
             side.remove()
 
 
-async def until(condition: Callable[[], bool], *watched: asyncio.Task[None]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not await asyncio.to_thread(condition):
-            for task in watched:
-                assert not task.done(), task.exception()
-            await asyncio.sleep(0.05)
-
-
 async def test_two_clusters_in_both_directions(sides: tuple[Side, Side], tmp_path: Path) -> None:
     one, two = sides
     bridges = [asyncio.create_task(side.bridge.run()) for side in sides]
@@ -145,21 +137,21 @@ async def test_two_clusters_in_both_directions(sides: tuple[Side, Side], tmp_pat
         for drainer in drainers:
             drainer.process.start()
         await asyncio.gather(one.until_ready(drainers[0]), two.until_ready(drainers[1]))
-        await until(two.has_tables, *bridges)
+        await until(lambda: asyncio.to_thread(two.has_tables), "tables", beside=bridges)
         await asyncio.gather(one.load(), two.load())
         one.sql(
             f"INSERT INTO retl._drainer_repl_mark VALUES (0, {FOREIGN_CHANNEL}, 1, 'elsewhere')",
             "INSERT INTO app.plain VALUES (1000, 0, 0, 'of a third cluster')",
         )
         two.sql(f"REPLACE INTO app.plain VALUES (1001, 1, 0, '{'x' * 40}')")
-        await until(lambda: _ended(one, two), *bridges)
+        await until(lambda: asyncio.to_thread(_ended, one, two), "equal", beside=bridges)
         contents = one.contents()
         assert contents == two.contents()
         assert {row[1] for row in contents["app.plain"]} == {0, 1}, "rows of both sides"
         await silence(one, two)
         check_marks(one, two)
         for drainer in drainers:
-            assert drainer.process.stop(20.0) == 0
+            assert drainer.process.stop(PATIENCE_S) == 0
         assert [row[1] for row in two.sql("SELECT * FROM retl._drainer_repl_mark")] == [FOREIGN_CHANNEL]
         assert one.contents() == two.contents() == contents
     finally:
@@ -170,7 +162,7 @@ async def test_two_clusters_in_both_directions(sides: tuple[Side, Side], tmp_pat
 
 async def silence(*sides: Side) -> None:
     """Wait until no transaction has come from any database for a second. What turns in circles never ends."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             seen = [_of_application(side) for side in sides]
             await asyncio.sleep(1.0)
@@ -198,7 +190,7 @@ def check_marks(one: Side, two: Side) -> None:
         assert sorted(marks) == list(range(LANES))
         assert sum(marks.values()) >= marked + LANES
         assert all(value > 5 for value in marks.values()), "every lane counts in its own row"
-        assert side.metric("binlog_drainer_loopback_transactions") >= marked
+        until_here(lambda: side.metric("binlog_drainer_loopback_transactions") >= marked)  # noqa: B023
         assert other.metric("binlog_drainer_loopback_marks_missing_total") == 0
         assert side.bridge.seen["checkpoint"] > 0
         stored = other.sql("SELECT clusterID FROM tidb_binlog.checkpoint")

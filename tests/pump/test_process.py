@@ -20,7 +20,7 @@ from tests.fakes import grpcio_server
 from tests.pump.support import corpus
 from tests.pump.support.payloads import alter
 from tests.pump.support.process import PumpClient, PumpProcess, Start
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog, rpc
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
@@ -80,7 +80,7 @@ async def test_writes_come_back_over_both_protocols_and_status_tells(
     assert own["watermark"] >= commit_ts
     assert own["oldest_open"] is None
 
-    stuck = await upstream.transactions.begin(ttl_s=20)
+    stuck = await upstream.transactions.begin(ttl_s=PATIENCE_S)
     await client.write(binlog.prewrite(stuck, b"k", b"v"))
     async with asyncio.timeout(PATIENCE_S):
         while (own := (await process.status())["pump"])["oldest_open"] is None:
@@ -146,13 +146,12 @@ async def test_stop_during_writes_and_pulls_is_graceful(pump: Start, upstream: S
 
     sessions = [asyncio.create_task(session()) for _ in range(8)]
     pulling = asyncio.create_task(puller())
-    await asyncio.sleep(0.5)
+    await until(lambda: len(acknowledged) > 10)
     assert await asyncio.to_thread(process.stop) == 0
     await asyncio.gather(*sessions)
     with suppress(BinlogError):
         await pulling
     await client.close()
-    assert len(acknowledged) > 10
     # Everything acknowledged is there at the next start.
     await process.start_and_wait()
     client = PumpClient(process.address, upstream.cluster_id)
@@ -183,7 +182,7 @@ async def test_killed_again_and_again_under_load_nothing_acknowledged_is_lost(
         client = PumpClient(process.address, upstream.cluster_id)
         while not done:
             try:
-                start_ts = await upstream.transactions.begin(ttl_s=0.5)
+                start_ts = await upstream.transactions.begin(ttl_s=2)
                 await client.write(binlog.prewrite(start_ts, b"k", start_ts.to_bytes(8, "big")))
                 if rng.random() < 0.05:
                     continue  # never finished
@@ -219,8 +218,9 @@ async def test_killed_again_and_again_under_load_nothing_acknowledged_is_lost(
     last = 1 << 62
     sessions = [asyncio.create_task(session()) for _ in range(16)]
     pulling = asyncio.create_task(puller())
-    for _ in range(4):
-        await asyncio.sleep(rng.uniform(0.3, 0.8))
+    for life in range(1, 5):
+        await until(lambda: len(acknowledged) > 25 * life, beside=sessions)  # noqa: B023
+        await asyncio.sleep(rng.uniform(0, 0.4))
         process.kill()
         await process.start_and_wait()
     done = True
@@ -229,7 +229,6 @@ async def test_killed_again_and_again_under_load_nothing_acknowledged_is_lost(
         last = await upstream.oracle.timestamp()
         await pulling
     assert seen == sorted(set(seen))
-    assert len(acknowledged) > 100
     assert set(acknowledged) <= set(seen)
     assert set(seen) <= set(committed), "nothing that was not committed"
     assert process.stop() == 0
@@ -475,7 +474,7 @@ async def test_a_pump_whose_etcd_goes_away_keeps_serving(
         server.stop()
         await client.write(binlog.prewrite(10, b"k", b"v"))
         await client.write(binlog.commit(10, 11))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             # Below a watermark that was drawn before, a puller may pass over what is not filed yet.
             while (await process.status())["pump"]["stages"]["indexed"]["lag_bytes"]:
                 await asyncio.sleep(0.01)

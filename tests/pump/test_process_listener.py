@@ -19,6 +19,7 @@ from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.common.door.support.peers import Raw
 from tests.pump.support.process import PumpProcess, Start
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog, rpc
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
@@ -51,7 +52,7 @@ def ask(
     address: str, path: str, method: str = "GET", headers: dict[str, str] | None = None
 ) -> tuple[int, str]:
     host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=5)
+    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers=headers or {})
         reply = connection.getresponse()
@@ -67,7 +68,7 @@ async def test_the_same_pages_on_an_address_of_their_own(
     status = f"127.0.0.1:{free_port()}"
     process = pump(f"-status-addr={status}")
     process.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 if (await asyncio.to_thread(ask, status, "/readyz")) == (200, "ok\n"):
@@ -83,7 +84,7 @@ async def test_the_same_pages_on_an_address_of_their_own(
     with pytest.raises(rpc.RpcStatus, match="cluster ID are mismatch"):
         await write(client, cluster_id + 1, binlog.commit(start_ts, commit_ts, b"k"))
     request = pump_pb2.PullBinlogReq(clusterID=cluster_id)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         async for data in client.server_stream("/binlog.Pump/PullBinlogs", request.SerializeToString()):
             if pump_pb2.PullBinlogResp.FromString(data).entity.meta.commitTs == commit_ts:
                 break
@@ -124,7 +125,9 @@ async def test_a_port_with_tls(free_port: Callable[[], int], tmp_path: Path) -> 
     host, _, port = process.address.rpartition(":")
 
     def page(config: TlsConfig) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(host, int(port), timeout=5, context=config.client_context())
+        connection = http.client.HTTPSConnection(
+            host, int(port), timeout=PATIENCE_S, context=config.client_context()
+        )
         try:
             connection.request("GET", "/readyz")
             reply = connection.getresponse()
@@ -134,7 +137,7 @@ async def test_a_port_with_tls(free_port: Callable[[], int], tmp_path: Path) -> 
 
     try:
         process.start()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
                     if (await asyncio.to_thread(page, tls))[0] == 200:
@@ -177,7 +180,7 @@ async def test_a_drainer_of_the_registry_finds_a_place_among_readers_of_all_addr
             return not (await raw.until(HEADERS))[1] & END_STREAM
 
         assert [await is_served(f"127.0.0.{host}") for host in range(10, 15)] == [True] * 4 + [False]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not await is_served("127.0.0.99"):
                 await asyncio.sleep(0.1)
     assert "pull stream ended for one of another address" in process.log.read_text(), "and waited for none"

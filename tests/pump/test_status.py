@@ -24,7 +24,7 @@ from tests.exposition import sample
 from tests.pump.support.payloads import put, put_pair, wait_watermark
 from tests.pump.support.resolving import Scene, rows, scene
 from tests.pump.support.scripted import ScriptedOracle
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog, tso
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
@@ -436,7 +436,7 @@ async def test_the_slow_chaser_and_new_files_are_counted(
         write, go_on = storage.index.write, threading.Event()
 
         def stalled(*arguments: Any) -> None:
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
             write(*arguments)
 
         monkeypatch.setattr(storage.index, "write", stalled)

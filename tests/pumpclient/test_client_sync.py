@@ -13,6 +13,7 @@ import pytest
 from pumpclient import ClientClosed, Failure, PumpClient, SyncPublisher, SyncPumpClient
 from pumpclient.testing import MemoryCluster
 from tests.interrupts import interrupted
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.errors import Unavailable
 
@@ -34,8 +35,8 @@ def test_writes_from_a_program_without_an_event_loop() -> None:
         client.write_ddl_prewrite(3, b"k", "create database d", 9)
         assert client.write_rollback(3)
         assert client.write_binlog(binlog.prewrite(5, b"k", b"v"))
-        assert client.write_commit_soon(5, 6).result(5.0)
-        assert not client.write_rollback_soon(5).result(5.0)
+        assert client.write_commit_soon(5, 6).result(PATIENCE_S)
+        assert not client.write_rollback_soon(5).result(PATIENCE_S)
         client.set_strategy("hash")
         assert [pump.pump_id for pump in client.pumps()] == ["a", "b"]
         assert client.counters.prewrites_stored == 3
@@ -66,7 +67,7 @@ def test_close_ends_the_thread_and_waiting_callers() -> None:
     client.close(drain_s=0.0)
     client.close()
     try:
-        assert waiting.result(5.0) is False
+        assert waiting.result(PATIENCE_S) is False
     except CancelledError:
         pass
     with pytest.raises(ClientClosed):

@@ -14,6 +14,7 @@ from drainer.spark.audit import auditing
 from drainer.spark.commands import index
 from drainer.spark.driver import shown
 from drainer.spark.flashback import run as flashback
+from tests.waiting import PATIENCE_S
 from tidb_binlog.observe import show
 
 TO_FLASHBACK = ("--start", "2026-11-22", "--tables", "a.b")
@@ -55,7 +56,7 @@ def test_what_takes_long_in_this_process_says_that_it_goes_on(
         told.set()
 
     def work(*_: Any, **__: Any) -> Any:
-        assert told.wait(60.0), "nothing was said"
+        assert told.wait(PATIENCE_S), "nothing was said"
         raise KeyboardInterrupt
 
     monkeypatch.setattr(driver, "PACE_S", 0.001)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from drainer.spark import packaging
+from tests.waiting import PATIENCE_S
 
 
 def test_the_package_is_imported_from_the_zip_and_nowhere_else(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_the_package_is_imported_from_the_zip_and_nowhere_else(tmp_path: Path) -
         "print(here.__file__)"
     )
     found = subprocess.run(
-        [sys.executable, "-P", "-c", names], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-P", "-c", names], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert found.stdout.strip() == f"{path}/drainer/spark/packaging.py", found.stderr
 

@@ -29,7 +29,7 @@ from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.net.port import LOOPBACK, free_port, free_ports
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
-READY_DEADLINE_S = 30.0
+READY_DEADLINE_S = 120.0
 POLL_S = 0.02
 STOP_DEADLINE_S = 15.0
 # Those of the documentation's commands; MariaDB beside the one that a host may have.
@@ -43,7 +43,7 @@ KEPT_DAYS = 3650  # what was recorded long ago is not old
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def http_get(url: str, timeout_s: float = 1.0) -> bytes:
+def http_get(url: str, timeout_s: float = 10.0) -> bytes:
     """Body of a GET; `Unavailable` when there is none with status 200."""
     return http_request(urllib.request.Request(url), timeout_s)
 

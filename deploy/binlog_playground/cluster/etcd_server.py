@@ -24,7 +24,7 @@ from tidb_binlog.errors import ConfigError, Unavailable
 from tidb_binlog.net.port import check_port_free, free_ports
 from tidb_binlog.net.tls import TlsConfig
 
-START_DEADLINE_S: Final = 20.0
+START_DEADLINE_S: Final = 60.0
 STOP_DEADLINE_S: Final = 5.0
 _POLL_S: Final = 0.02
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.etcd_server import EtcdServer
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.cluster import rival
 from tidb_binlog.cluster.heartbeat import BEATS_PER_ENTRY, Heartbeat
@@ -24,6 +24,8 @@ from tidb_binlog.etcd.client import EtcdClient
 from tidb_binlog.etcd.registry import EtcdRegistry, connect_registry
 
 pytestmark = pytest.mark.integration
+
+WATCHES = "watching whether it beats"
 
 
 class Node:
@@ -340,7 +342,7 @@ async def test_a_lease_that_ran_out_is_announced_anew(registry: EtcdRegistry, et
 
 
 async def test_a_node_without_a_lease_that_beats_keeps_its_name(
-    registry: EtcdRegistry, etcd_clean: str
+    registry: EtcdRegistry, etcd_clean: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Go nodes: only one whose port answers and that beats is alive; the others' places are free at once."""
     with socket.create_server(("127.0.0.1", 0)) as port:
@@ -353,15 +355,17 @@ async def test_a_node_without_a_lease_that_beats_keeps_its_name(
         for state in (PAUSED, OFFLINE):
             assert not rival.may_live(replace(entry, status=alive.with_state(state)), Node().status())
         await rival.check_gone(registry, PUMPS, entry, watch_s=0.3)  # answers, does not beat
+        caplog.clear()
         watching = asyncio.create_task(beat_of(registry, Node()).register(ONLINE))
-        await asyncio.sleep(0.1)
+        await until(lambda: WATCHES in caplog.text)
         await go.put(PUMPS, replace(alive, update_ts=2), revision)
         with pytest.raises(Conflict, match="beats under this name"):
             await watching
     view = await registry.view()
     assert view.pumps["p"].status.update_ts == 2
-    async with asyncio.timeout(4):  # nobody answers any more: no time is lost
-        await beat_of(registry, Node()).register(ONLINE)
+    caplog.clear()
+    await beat_of(registry, Node()).register(ONLINE)
+    assert WATCHES not in caplog.text, "nobody answers any more: no time is lost"
     await go.close()
 
 

@@ -231,7 +231,7 @@ async def test_a_holder_on_another_machine_is_waited_for(registry: EtcdRegistry,
         b'{"host":"far","pid":1,"space":"other","started":"1","token":"t"}',
         lease.id,
     )
-    await asyncio.wait_for(registry.announce(PUMPS, "p", 10), 20)  # it never extends its lease
+    await asyncio.wait_for(registry.announce(PUMPS, "p", 10), PATIENCE_S)  # it never extends its lease
     await client.put(
         alive_key(PUMPS, "q"), b'{"host":"far","pid":1,"space":"other","started":"1","token":"t"}'
     )

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidb_binlog.net.abandonable_thread import in_abandonable_thread
 
 
@@ -20,10 +21,10 @@ async def test_what_takes_too_long_is_abandoned() -> None:
     ended = threading.Event()
 
     def hang() -> None:
-        ends.wait(30.0)
+        ends.wait(PATIENCE_S)
         ended.set()
 
     with pytest.raises(TimeoutError):
         await in_abandonable_thread(hang, timeout_s=0.01)
     ends.set()
-    assert ended.wait(30.0)
+    assert ended.wait(PATIENCE_S)

@@ -14,6 +14,7 @@ import pytest
 
 from binlogctl.doctor.facts import ClockFacts
 from tests import certificates
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net import node_http
@@ -131,7 +132,7 @@ async def test_a_server_that_drips_gets_no_more_than_the_deadline() -> None:
     listening = await asyncio.start_server(drip, "127.0.0.1", 0)
     address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     try:
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(Unavailable, match=r"pump p at .* nothing was heard within 0.2 s"):
                 await node_http.ask("pump p", address, "GET", "/status", None, deadline_s=0.2)
         await asyncio.wait(served)
@@ -141,7 +142,7 @@ async def test_a_server_that_drips_gets_no_more_than_the_deadline() -> None:
 
 async def test_a_name_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: hanging.wait(30))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: hanging.wait(PATIENCE_S))
     try:
         with pytest.raises(Unavailable, match=r"does not answer"):
             await node_http.ask("pump p", "pump-1:8250", "GET", "/status", None, deadline_s=0.2)

@@ -43,7 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _take(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.got.append((self.command, self.path, self.headers["Content-Type"], body))
-        self.server.answer.wait(10)
+        self.server.answer.wait(PATIENCE_S)
         with suppress(OSError):
             self.send_response(self.server.status)
             self.end_headers()
@@ -149,7 +149,7 @@ async def test_a_gateway_that_hangs_does_not_hold_the_loop_up(monkeypatch: pytes
 
 @pytest.mark.parametrize(("address", "interval_s"), [("", 1.0), ("127.0.0.1:1", 0.0)])
 async def test_without_a_gateway_or_an_interval_nothing_is_pushed(address: str, interval_s: float) -> None:
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE_S):
         await metrics_push.run(address, "p1", interval_s)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.observe import trace
 from tidb_binlog.observe.trace import TraceFile
@@ -200,7 +201,7 @@ print("went on")
 def test_a_full_disk_ends_the_trace_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     command = [sys.executable, "-c", FULL, str(path)]
-    done = subprocess.run(command, check=True, timeout=30, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True, text=True)
     assert done.stdout == "went on\n"
     assert done.stderr.count("the trace ends here") == 1
     assert "File too large" in done.stderr
@@ -222,7 +223,7 @@ with trace.writing(sys.argv[1], "killed"):
 
 def test_of_a_killed_process_all_is_there_but_the_bracket(tmp_path: Path) -> None:
     path = tmp_path / "trace"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=30)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=PATIENCE_S)
     assert done.returncode == -9
     events = json.loads(path.read_text() + "]")
     assert [event["name"] for event in events if event["ph"] == "X"] == ["work"]

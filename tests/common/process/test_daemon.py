@@ -156,7 +156,7 @@ async def test_stop_during_setup_cancels_it() -> None:
         asyncio.get_running_loop().call_soon(process.stop)
         await _forever()
 
-    assert await asyncio.wait_for(make().run(setup), 5) == 0
+    assert await asyncio.wait_for(make().run(setup), PATIENCE_S) == 0
 
 
 async def test_a_phase_that_overruns_is_left_behind() -> None:
@@ -215,7 +215,7 @@ async def test_a_task_that_ignores_cancellation_does_not_block_the_end() -> None
     async def stop(process: Daemon) -> None:
         process.stop()
 
-    assert await asyncio.wait_for(make(cancel_deadline_s=0.01).run(setup), 5) == 0
+    assert await asyncio.wait_for(make(cancel_deadline_s=0.01).run(setup), PATIENCE_S) == 0
     release.set()
     await asyncio.sleep(0)
 
@@ -289,7 +289,7 @@ def test_each_signal_is_a_graceful_stop(tmp_path: Path, number: signal.Signals) 
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (0, "stopping\nstopped\n", "")
     assert f"[signal={number.name}]" in (tmp_path / "log").read_text()
 
@@ -302,21 +302,21 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.stdout.readline() == "stopping\n"
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
 
 
 @pytest.mark.integration
 def test_an_error_is_one_line_and_its_code(tmp_path: Path) -> None:
     with start(tmp_path, "raise") as process:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (5, "", "prog: error: the id is taken (choose another)\n")
 
 
 @pytest.mark.integration
 def test_optimized_python_is_refused(tmp_path: Path) -> None:
     with start(tmp_path, "normal", options=("-O",)) as process:
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert err == "prog: error: assertions are off (run python without -O)\n"
 
@@ -570,7 +570,11 @@ def test_systemd_understands_the_units_and_finds_little_that_they_leave_open(
     copy.write_text(text.replace(f"/usr/bin/{name}", sys.executable))
     for check in (["verify"], ["security", "--no-pager", "--offline=true", "--threshold=20"]):
         done = subprocess.run(
-            ["systemd-analyze", *check, str(copy)], capture_output=True, text=True, timeout=60, check=False
+            ["systemd-analyze", *check, str(copy)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
         assert f"{name}.service" not in done.stderr, done.stderr
         assert done.returncode == 0 or check == ["verify"], done.stdout[-300:]
@@ -606,6 +610,6 @@ daemon.main("test", run)
 @pytest.mark.parametrize("how", ["as a daemon", "as without"])
 def test_all_threads_of_a_daemon_share_one_arena(tmp_path_factory: pytest.TempPathFactory, how: str) -> None:
     found = tmp_path_factory.mktemp("arenas") / "info.xml"
-    subprocess.run([sys.executable, "-c", _PROGRAM, str(found), how], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", _PROGRAM, str(found), how], check=True, timeout=PATIENCE_S)
     heaps = found.read_text().count("<heap nr=")
     assert heaps == 1 if how == "as a daemon" else heaps > 1

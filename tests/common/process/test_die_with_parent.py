@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE_S
+
 CHILD = "import sys, time; from tidb_binlog.process.die_with_parent import die_with; die_with({parent});"
 PARENT = """
 import os, subprocess, sys
@@ -38,5 +40,7 @@ def test_it_dies_with_its_parent() -> None:
 
 
 def test_it_does_not_outlive_a_parent_that_is_gone() -> None:
-    child = subprocess.run([sys.executable, "-c", CHILD.format(parent=1 << 22)], check=False, timeout=60)
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD.format(parent=1 << 22)], check=False, timeout=PATIENCE_S
+    )
     assert child.returncode != 0

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import rpc
 from tidb_binlog.door.limits import Budget, Limits
 from tidb_binlog.door.server.listener import serve, serve_unix
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.http2 import frames, hpack
 
-PATIENCE_S = 30.0
 PATH = "/t.S/Call"
 REQUEST = b"the request"
 HEAD = hpack.literal(b":status", b"200") + hpack.literal(b"content-type", b"application/grpc")

@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 from tests.fakes import grpcio_server
-from tests.waiting import settle, until
+from tests.waiting import PATIENCE_S, settle, until
 from tidb_binlog import rpc
 from tidb_binlog.door.limits import Limits
 from tidb_binlog.door.server.listener import Server, serve
@@ -36,7 +36,6 @@ TLS = Path(__file__).parents[2] / "golden" / "tls"
 NODE = TlsConfig(str(TLS / "ca.pem"), str(TLS / "node.pem"), str(TLS / "node.key"))
 STRANGER = TlsConfig(str(TLS / "ca.pem"), str(TLS / "stranger.pem"), str(TLS / "stranger.key"))
 
-PATIENCE_S = 10.0
 Server = Server | grpcio_server.Server
 
 
@@ -496,7 +495,7 @@ async def test_a_failure_of_the_requests_reaches_the_caller(server_kind: str) ->
         replies = client.bidi("/test.Example/Chat", requests())
         with pytest.raises(ValueError, match="cannot read the next one"):
             assert [reply async for reply in replies] == []
-        await asyncio.wait_for(example.stream_ended.wait(), 5)
+        await asyncio.wait_for(example.stream_ended.wait(), PATIENCE_S)
 
 
 async def test_an_abandoned_bidi_call_closes_its_requests(server_kind: str) -> None:
@@ -535,11 +534,11 @@ async def test_a_stream_ends_when_the_client_goes_away(server_kind: str, kind: s
         assert example.open_streams == 1
         if how == "stream closed":
             await stream.aclose()
-            await asyncio.wait_for(example.stream_ended.wait(), 5)
+            await asyncio.wait_for(example.stream_ended.wait(), PATIENCE_S)
             await client.close()
         else:
             await client.close()
-            await asyncio.wait_for(example.stream_ended.wait(), 5)
+            await asyncio.wait_for(example.stream_ended.wait(), PATIENCE_S)
             with pytest.raises(Unavailable):
                 await anext(stream)
         assert example.open_streams == 0

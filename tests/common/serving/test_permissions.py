@@ -16,6 +16,7 @@ from pump.config import PumpConfig
 from pump.server import PERMISSIONS, PumpServer, services_before_start
 from tests import certificates
 from tests.pump.support.services import pump
+from tests.waiting import PATIENCE_S
 from tidb_binlog import rpc
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.door.calls.methods import methods_of
@@ -197,7 +198,9 @@ async def may(port: int, tls: TlsConfig) -> set[str]:
     await client.close()
 
     def plain(method: str, path: str) -> int:
-        connection = http.client.HTTPSConnection("localhost", port, timeout=5, context=tls.client_context())
+        connection = http.client.HTTPSConnection(
+            "localhost", port, timeout=PATIENCE_S, context=tls.client_context()
+        )
         try:
             connection.request(method, path)
             return connection.getresponse().status

@@ -15,6 +15,7 @@ import pytest
 from tests import certificates
 from tests.common.serving.status_scene import UP, Scene, ScriptedRegistry
 from tests.fakes import virtual_time
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.door.server.listener import serve
 from tidb_binlog.errors import Unavailable
@@ -156,7 +157,7 @@ def fetched(port: int, path: str, ca: str, leaf: TlsConfig | None) -> tuple[int,
     context = ssl.create_default_context(cafile=ca)
     if leaf is not None:
         context.load_cert_chain(leaf.cert, leaf.key)
-    connection = http.client.HTTPSConnection("localhost", port, timeout=5, context=context)
+    connection = http.client.HTTPSConnection("localhost", port, timeout=PATIENCE_S, context=context)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -34,6 +34,7 @@ from tests.crash import ledger
 from tests.crash.ledger import ACKNOWLEDGED, PREWRITTEN, SENT, Ledger
 from tests.pump.support.payloads import header, opened, pull
 from tests.pump.support.process import ROOT
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.errors import BinlogError
 
@@ -172,7 +173,7 @@ def cut_once(system: FileSystem, path: Path, known: Ledger, rng: random.Random) 
         system.cut()
     finally:
         writer.kill()
-        writer.wait(20)
+        writer.wait(PATIENCE_S)
     system.unmount()
     system.mount()
 

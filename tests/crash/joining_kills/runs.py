@@ -21,7 +21,8 @@ from typing import Final
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.crash.faults.statement_proxy import StatementProxy
-from tests.integration.support.joining_scene import DEADLINE_S, JOINING, Program, Scene, scene
+from tests.integration.support.joining_scene import JOINING, Program, Scene, scene
+from tests.waiting import PATIENCE_S
 from tidb_binlog.late_dataclass import dataclass
 
 ROWS: Final = 300
@@ -95,7 +96,7 @@ class Kills:
 
     async def _join(self, world: Scene, killed: threading.Event) -> bool:
         """Until the tables have joined, or are not to (true), or it is killed."""
-        end_s, asked, given_up, said = time.monotonic() + DEADLINE_S, False, False, ""
+        end_s, asked, given_up, said = time.monotonic() + PATIENCE_S, False, False, ""
         while not killed.is_set():
             with contextlib.suppress(OSError, ValueError):
                 if self._gives_up and self._proxy.commands >= self._gives_up:

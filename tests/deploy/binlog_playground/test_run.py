@@ -14,6 +14,7 @@ import pytest
 from drainer.operate.status.lag import IDLE_S
 from tests.rig.runs import PLAYGROUND, processes_of, run, start
 from tests.rig.runs import scratch as scratch
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -51,7 +52,7 @@ def test_ctrl_c_leaves_nothing_behind(scratch: Path, number: signal.Signals, mom
         if moment in line:
             break
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert err.splitlines() == ["interrupted: ending all processes"]
     assert processes_of(scratch) == []
@@ -87,11 +88,11 @@ def test_keep_leaves_everything_running_and_json_is_all_that_is_printed(scratch:
     for kind in ("pump-1", "drainer"):
         page = re.search(rf"^{kind}: .*, status page (http://\S+/)$", text, re.M)
         assert page, text
-        with urllib.request.urlopen(page[1], timeout=10) as answer:
+        with urllib.request.urlopen(page[1], timeout=PATIENCE_S) as answer:
             assert f"{kind}</h1>" in answer.read().decode()
     assert len(processes_of(scratch)) >= 4
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     result = json.loads(out)
     assert result["equal"] is True

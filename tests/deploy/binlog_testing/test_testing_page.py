@@ -11,7 +11,8 @@ import tomllib
 from pathlib import Path
 
 from tests.architecture.source import ROOT
-from tests.docs.pages import DEADLINE_S, Page
+from tests.docs.pages import Page
+from tests.waiting import PATIENCE_S
 
 PAGE = Page("docs/testing.md")
 PATHS = os.pathsep.join(str(ROOT / directory) for directory in ("", "common", "deploy"))
@@ -55,7 +56,7 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": PATHS}
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "binlog_testing.plugin", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        pytest, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+        pytest, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 passed" in done.stdout
@@ -70,7 +71,7 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=DEADLINE_S,
+        timeout=PATIENCE_S,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

@@ -12,6 +12,7 @@ import pytest
 from binlogctl.cli import command_line, parsers
 from binlogctl.cluster import top_view
 from binlogctl.cluster.top_view import SORTS, View
+from tests.waiting import PATIENCE_S
 
 PAGE = (Path(__file__).parents[3] / "docs" / "binlogctl.md").read_text(encoding="utf-8")
 LINES = [
@@ -29,7 +30,7 @@ def test_every_call_is_understood(call: str) -> None:
 
 def test_every_line_is_one_of_a_shell() -> None:
     assert len(LINES) >= 7
-    subprocess.run(["bash", "-n", "-c", "\n".join(LINES)], check=True, timeout=30)
+    subprocess.run(["bash", "-n", "-c", "\n".join(LINES)], check=True, timeout=PATIENCE_S)
 
 
 def test_the_environment_that_it_names_is_read() -> None:

@@ -42,6 +42,7 @@ from tests.deploy.prometheus.rules import RULE_FILES, alerts, panel_queries, pro
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 from tests.forked import Forked
+from tests.waiting import PATIENCE_S
 from tidb_binlog.net.port import free_ports
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, Column, FieldType, Index, IndexColumn, TableInfo
@@ -49,7 +50,6 @@ from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
 
-DEADLINE_S: Final = 90
 RATE: Final = "10s"
 """In the place of Grafana's `$__rate_interval`."""
 DATABASES: Final = ("tidb_binlog", "metered")
@@ -78,7 +78,7 @@ class Prometheus:
     def ask(self, path: str, **parameters: str) -> Any:
         """The data of an answer. Raises `OSError` while it does not answer."""
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=5) as reply:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
             return json.load(reply)["data"]
 
     def query(self, expression: str) -> list[Any]:
@@ -112,14 +112,14 @@ class Scene:
     def answers(self, name: str, path: str) -> bool:
         with (
             contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://{self.addresses[name]}{path}", timeout=2),
+            urllib.request.urlopen(f"http://{self.addresses[name]}{path}", timeout=PATIENCE_S),
         ):
             return True
         return False
 
     def purge(self, pump: str) -> None:
         url = f"http://{self.addresses[pump]}/debug/gc/trigger"
-        urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30).close()
+        urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=PATIENCE_S).close()
 
     def count(self, table: str) -> int:
         with contextlib.suppress(SessionError):
@@ -129,7 +129,7 @@ class Scene:
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    await waiting.until(lambda: asyncio.to_thread(condition), what, seconds=DEADLINE_S)
+    await waiting.until(lambda: asyncio.to_thread(condition), what)
 
 
 class Files(http.server.SimpleHTTPRequestHandler):
@@ -238,7 +238,7 @@ async def write(scene: Scene, publisher: pumpclient.Publisher, rows: int) -> Non
     """Rows in both tables."""
     encoders = {info.id: RowEncoder(info) for info in (WAITS, FLOWS)}
     for number in range(scene.rows, scene.rows + rows):
-        async with publisher.transaction(ttl_s=30.0) as transaction:
+        async with publisher.transaction(ttl_s=300.0) as transaction:
             for table, encoder in encoders.items():
                 transaction.insert(table, encoder.insert({"a": number, "b": 0}, rowid=number + 1))
     scene.rows += rows
@@ -265,7 +265,7 @@ async def let_a_ddl_wait(scene: Scene, publisher: pumpclient.Publisher) -> None:
 async def let_rows_drift(scene: Scene, publisher: pumpclient.Publisher) -> None:
     """A row is removed that another program removed before."""
     scene.connection.run(b"DELETE FROM metered.flows WHERE a = 3")
-    async with publisher.transaction(ttl_s=30.0) as transaction:
+    async with publisher.transaction(ttl_s=300.0) as transaction:
         transaction.delete(FLOWS.id, RowEncoder(FLOWS).delete({"a": 3, "b": 0}, rowid=4))
 
 
@@ -299,7 +299,7 @@ def queries() -> dict[str, str]:
 async def all_answered(found: Prometheus) -> None:
     """Each query returns something, at one time or another."""
     left = queries()
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + PATIENCE_S
     while left:
         left = {where: one for where, one in left.items() if not await asyncio.to_thread(found.query, one)}
         assert time.monotonic() < end, "\n".join(["these return nothing:", *left])
@@ -367,7 +367,7 @@ async def follow_the_pages(scene: Scene, ctl: Ctl) -> None:
             [*shlex.split(line), "--fail-with-body"],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
         )
         assert (done.returncode, bool(done.stdout)) == (0, True), (line, done.stdout, done.stderr)
     looks = {"binlogctl status", "binlogctl nodes", "binlogctl ddl list", "binlogctl ddl show 112"}

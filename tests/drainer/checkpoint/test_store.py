@@ -16,6 +16,7 @@ from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import SessionError, TransientError
 from drainer.mysql.rows.change import COMPLETE, Position
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Conflict
 
 CLUSTER = 7710435644538274660  # larger than 2**62, as real ones are
@@ -190,7 +191,7 @@ class TestStore:
         with pytest.raises(queue.Empty):
             started.get(timeout=0.3)
         under_way.commit()
-        assert started.get(timeout=20).positions == (Position(100), Position(500, 7))
+        assert started.get(timeout=PATIENCE_S).positions == (Position(100), Position(500, 7))
         with pytest.raises(Conflict):  # and what comes after it is too late
             older.lane_table().advance(late, 1, Position(600))
         late.close()

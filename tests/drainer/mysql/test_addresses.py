@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from drainer.mysql.addresses import AFTER_S, Addresses, Place
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import DownstreamError, Unavailable
 
@@ -168,7 +169,7 @@ def test_threads_that_fail_together_move_once() -> None:
     found: list[Place] = []
 
     def connect() -> None:
-        together.wait(10)
+        together.wait(PATIENCE_S)
         while True:
             try:
                 found.append(servers.session().place)
@@ -180,6 +181,6 @@ def test_threads_that_fail_together_move_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert found == [B] * 8
     assert servers.in_use() == {B}

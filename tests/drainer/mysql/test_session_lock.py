@@ -14,6 +14,7 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
 from drainer.mysql.rows.change import Position
 from drainer.mysql.session_lock import Claims
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Conflict, Unavailable
 
 pytestmark = pytest.mark.integration
@@ -91,7 +92,7 @@ def test_a_transaction_that_was_left_open_holds_nobody_up(target: Target) -> Non
         began.set()
 
     threading.Thread(target=start, daemon=True).start()
-    assert began.wait(10), "the successor waits for locks of the frozen one"
+    assert began.wait(PATIENCE_S), "the successor waits for locks of the frozen one"
     assert newer.epoch == older.epoch + 1
     with pytest.raises(SessionError):
         frozen.commit()  # woken up: what it had not committed is gone

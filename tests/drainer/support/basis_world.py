@@ -193,7 +193,7 @@ class Running:
                 self._given.put_nowait(MergedBatch([], self._given_ts))
             return condition()
 
-        await until(holds, condition, seconds=60.0, beside=(self.task, self._others[0]))
+        await until(holds, condition, beside=(self.task, self._others[0]))
 
     async def applied(self, upto_ts: int = 0) -> None:
         """Everything given so far is downstream."""

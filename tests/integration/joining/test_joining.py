@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from tests.integration.support.joining_scene import COPY, DEADLINE_S, JOINING, SCHEMA, Program, Scene, scene
+from tests.integration.support.joining_scene import COPY, JOINING, SCHEMA, Program, Scene, scene
+from tests.waiting import PATIENCE_S
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -210,7 +211,7 @@ async def test_a_drainer_whose_load_waits_for_an_upstream_that_hangs_stops(open_
             await copied(made)
             assert made.drainer is not None
             made.drainer.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(made.drainer.wait, DEADLINE_S) == 0
+            assert await asyncio.to_thread(made.drainer.wait, PATIENCE_S) == 0
         made.start()
         async with writing(program):
             await made.until(lambda: not made.joins(), "they are like all others")
@@ -274,7 +275,7 @@ async def test_a_load_whose_drainer_is_killed_goes_on_with_the_next_one(open_sce
             await made.until(lambda: not made.joins(), "they are like all others")
         await made.is_equal()
         assert made.ask("/load")[1]["data"]["last"]["tables"] == 2
-        assert made.ask("/status")[1]["Load"] is None, "it is over"
+        await made.until(lambda: made.ask("/status")[1]["Load"] is None, "it is over")
 
 
 async def test_a_ddl_after_the_copy_waits_for_the_rows_before_it(open_scene: OpenScene) -> None:
@@ -289,7 +290,7 @@ async def test_a_ddl_after_the_copy_waits_for_the_rows_before_it(open_scene: Ope
         await program.write()
         await program.publisher.flush()
         await made.is_equal()
-        assert "DDL that waited is over" in log_of(made)
+        await made.until(lambda: "DDL that waited is over" in log_of(made), "it is said")
         assert "at a later timestamp" not in log_of(made)
 
 

@@ -15,10 +15,8 @@ from binlog_playground.replay import Replay
 from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer.stored import fill
 from tests.forked import Forked
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.upstream.standalone import StandaloneUpstream
-
-DEADLINE_S = 60.0
 
 
 class PumpScene:
@@ -62,7 +60,7 @@ def killed(process: Forked, rng: random.Random) -> None:
 
 def status(url: str) -> dict[str, Any] | None:
     try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as reply:
             document: dict[str, Any] = json.load(reply)
             return document
     except OSError:

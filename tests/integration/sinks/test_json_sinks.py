@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,8 @@ from binlog_playground.scenario import Scenario
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
 from tests.fakes.webhook import Answer, Webhook
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, status, stored, through
-from tests.waiting import until_here
+from tests.integration.sinks.pump_scene import PumpScene, killed, status, stored, through
+from tests.waiting import PATIENCE_S, until_here
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 3000
@@ -79,7 +81,7 @@ async def test_lines_go_through_a_pipe_and_a_reader_may_leave(
         assert first.stdout is not None
         seen += map(json.loads, itertools.islice(first.stdout, 500))
         first.stdout.close()
-        assert first.wait(DEADLINE_S) == 0, "the end is clean"
+        assert first.wait(PATIENCE_S) == 0, "the end is clean"
         second = subprocess.Popen(
             [*command, f"--addr=127.0.0.1:{free_port()}"], stdout=subprocess.PIPE, stderr=errors
         )
@@ -92,13 +94,29 @@ async def test_lines_go_through_a_pipe_and_a_reader_may_leave(
         second.send_signal(signal.SIGTERM)
         second.stdout.read()
         second.stdout.close()
-        assert second.wait(DEADLINE_S) == 0
+        assert second.wait(PATIENCE_S) == 0
     assert "nobody reads standard output any more" in (tmp_path / "errors").read_text()
     last = max(line["_tidb"]["commitTs"] for line in seen)
     changes = [line for line in seen if line["_tidb"]["commitTs"] < last]
     assert len(once(changes)) < len(changes) + 1
     inserted = {line["data"][0]["id"] for line in once(seen) if line["type"] == "INSERT"}
     assert len(inserted) >= TRANSACTIONS, "no row is missing where the first reader left"
+
+
+@contextlib.contextmanager
+def in_the_middle(hook: Webhook, taken: int) -> Iterator[None]:
+    """Once it has taken more than so many it answers nobody: no drainer comes through before it is killed."""
+    is_over = threading.Event()
+
+    def hold() -> None:
+        if len(hook.taken) > taken:
+            is_over.wait(PATIENCE_S)
+            raise ConnectionAbortedError
+
+    hook.before = hold
+    yield
+    hook.before = lambda: None
+    is_over.set()
 
 
 async def test_a_webhook_gets_everything_whoever_fails(
@@ -117,18 +135,19 @@ async def test_a_webhook_gets_everything_whoever_fails(
         scene.start_pump()
         for number in (1, 2):
             hook.answers = [Answer(), Answer(), Answer(503), Answer(breaks=True), Answer(429)]
-            process, _ = scene.start_sink(syncer)
-            until_here(lambda number=number: len(hook.taken) > 8 * number)  # type: ignore[misc]
-            killed(process, rng)
+            with in_the_middle(hook, 8 * number):
+                process, _ = scene.start_sink(syncer)
+                until_here(lambda number=number: len(hook.taken) > 8 * number)  # type: ignore[misc]
+                killed(process, rng)
         hook.answers = [Answer(403, text="who are you?")]
         process, url = scene.start_sink(syncer)
         until_here(lambda: "who are you?" in (status(url) or {}).get("Doing", ""))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0, "a held drainer can be stopped"
+        assert process.wait(PATIENCE_S) == 0, "a held drainer can be stopped"
         process, url = scene.start_sink(syncer)
         until_here(through(url, scenario))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         hook.close()
     check((line for request in hook.taken for line in request.lines()), scenario)

@@ -14,8 +14,8 @@ from pyiceberg.catalog import load_catalog
 
 from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import verify
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on, stored, through
-from tests.waiting import until_here
+from tests.integration.sinks.pump_scene import PumpScene, killed, on, stored, through
+from tests.waiting import PATIENCE_S, until_here
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS = 1500
@@ -74,7 +74,7 @@ async def test_kills(
     process, url = scene.start_sink(syncer)
     until_here(through(url, scenario))
     process.send_signal(signal.SIGTERM)
-    assert process.wait(DEADLINE_S) == 0
+    assert process.wait(PATIENCE_S) == 0
     contents: dict[str, dict[str, tuple[Any, ...]]] = {}
     for path in tables():
         changes = sorted(read(path), key=lambda each: (each["_commit_ts"], each["_seq"]))

@@ -14,8 +14,8 @@ import pytest
 
 from drainer import Ddl, DdlEffect, Table
 from drainer.config.options import ENV_PREFIX, DrainerConfig
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, status
-from tests.waiting import until_here
+from tests.integration.sinks.pump_scene import PumpScene, status
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.config import loading
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -101,7 +101,7 @@ def test_a_drainer_runs_with_it(prices: Path, etcd_clean: str, free_port: Any) -
         until_here(lambda: (status(url) or {}).get("Sink", {}).get("stores_position"))
         until_here(lambda: (prices / "drainer" / "savepoint").exists())
         process.terminate()
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         scene.end()
 

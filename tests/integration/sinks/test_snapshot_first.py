@@ -21,8 +21,9 @@ from drainer.mysql.connection import Connection, Target, connect
 from tests.fakes.kafka import Message, MockKafka
 from tests.fakes.webhook import Answer, Webhook
 from tests.forked import Forked
-from tests.integration.support.copied_shop import DEADLINE_S, SCHEMA, Shop, answers
+from tests.integration.support.copied_shop import SCHEMA, Shop, answers
 from tests.rig.workload.application import Application
+from tests.waiting import PATIENCE_S
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
@@ -56,7 +57,7 @@ class Scene:
         )
 
     async def until(self, condition: Callable[[], bool], drainer: Forked) -> None:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not await asyncio.to_thread(condition):
                 assert drainer.poll() is None, self.log.read_text()[-2000:]
                 await asyncio.sleep(0.1)
@@ -139,7 +140,7 @@ async def test_rows_come_first_then_the_stream_and_only_once(scene: Scene) -> No
         await scene.shop.write()
         await scene.until(lambda: rows_of(scene.messages()) == scene.contents(), drainer)
         drainer.send_signal(signal.SIGTERM)
-        assert drainer.wait(DEADLINE_S) == 0
+        assert drainer.wait(PATIENCE_S) == 0
     marks = [is_marked(message) for message in scene.messages()]
     assert marks == sorted(marks, reverse=True)
     assert marks.count(True) >= 2 * ROWS
@@ -257,7 +258,7 @@ async def test_a_class_of_ones_own(scene: Scene) -> None:
 async def test_an_archive_takes_no_rows_first(scene: Scene) -> None:
     to_sink(scene, f'file\n[syncer.to]\ndir = "{scene.config.parent}/archive"\n')
     async with running(scene) as drainer:
-        assert await asyncio.to_thread(drainer.wait, DEADLINE_S) == 1
+        assert await asyncio.to_thread(drainer.wait, PATIENCE_S) == 1
     assert "load -to archive" in scene.log.read_text()
 
 
@@ -267,9 +268,9 @@ async def test_a_moment_that_is_gone_is_refused(scene: Scene) -> None:
     async with running(scene) as drainer:
         await scene.until(lambda: len(scene.messages()) >= ROWS, drainer)
         drainer.send_signal(signal.SIGTERM)
-        assert drainer.wait(DEADLINE_S) == 0, "it ends while the upstream hangs"
+        assert drainer.wait(PATIENCE_S) == 0, "it ends while the upstream hangs"
     scene.connection.run(b"UNLOCK TABLES")
     async with running(scene) as drainer:
-        assert await asyncio.to_thread(drainer.wait, DEADLINE_S) == 4
+        assert await asyncio.to_thread(drainer.wait, PATIENCE_S) == 4
     assert "the snapshot cannot go on" in scene.log.read_text()
     assert not any(table == "plain" for table, _, _ in rows_of(scene.messages()))

@@ -210,7 +210,7 @@ async def test_a_large_transaction_comes_row_by_row(
         async with publisher.transaction() as txn:
             for number in range(200_000):
                 txn.insert("shop.orders", {"id": number, "item": text})
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             change = await anext(stream)
         assert isinstance(change, drainer.Transaction)
         assert change.large

@@ -20,11 +20,11 @@ from pumpclient import column
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.rig.workload.application import Application
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "subscribe.md").read_text()
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-DEADLINE_S = 60
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,7 @@ def run(program: str, directory: Path) -> str:
         text=True,
         check=False,
         cwd=directory,
-        timeout=DEADLINE_S,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, f"{program}\n{done.stderr}"
     return done.stdout

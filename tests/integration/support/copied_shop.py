@@ -11,10 +11,10 @@ import pumpclient
 from drainer.mysql.connection import Connection
 from tests.forked import Forked
 from tests.rig.workload.application import Application
+from tests.waiting import PATIENCE_S
 
 SCHEMA, COPY = "first_app", "first_copy"
 
-DEADLINE_S = 60.0
 
 ROWS = 3_000
 
@@ -61,7 +61,7 @@ class Shop:
 
 
 async def equal(connection: Connection, drainer: Forked) -> None:
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + PATIENCE_S
     while True:
         connection.rollback()
         found = [
@@ -77,11 +77,11 @@ async def equal(connection: Connection, drainer: Forked) -> None:
 
 
 async def answers(url: str, process: Forked) -> None:
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         assert process.poll() is None, f"ended with {process.returncode}"
         try:
-            with urllib.request.urlopen(url, timeout=2):
+            with urllib.request.urlopen(url, timeout=PATIENCE_S):
                 return
         except OSError:
             await asyncio.sleep(0.1)

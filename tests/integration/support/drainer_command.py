@@ -7,8 +7,6 @@ from pathlib import Path
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests import forked
 
-DEADLINE_S = 90
-
 
 def command(tmp_path: Path, etcd: str, port: int, toml: str) -> list[str]:
     """Its arguments."""
@@ -33,5 +31,5 @@ def downstream(server: MariaDbServer, password: str = "", host: str = '"127.0.0.
 
 def ended(arguments: list[str], program: str = "drainer") -> tuple[int, str]:
     """Its code and its last line."""
-    result = forked.run(program, *arguments, seconds=DEADLINE_S)
+    result = forked.run(program, *arguments)
     return result.returncode, result.stderr.strip().splitlines()[-1]

@@ -24,12 +24,12 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
 from tests.forked import Forked
 from tests.rig.workload.application import Application
+from tests.waiting import PATIENCE_S
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 SCHEMA, COPY = "join_app", "join_copy"
 TABLES: Final = ("keyed", "plain", "flows")
 JOINING: Final = f"{SCHEMA}.keyed,{SCHEMA}.plain"
-DEADLINE_S: Final = 90.0
 
 
 class Program:
@@ -159,7 +159,7 @@ class Scene:
             f"http://{self.address}{path}", method=method, data=body.encode() or None
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
@@ -167,7 +167,7 @@ class Scene:
 
     async def load(self, tables: str = JOINING, query: str = "?replace=1") -> tuple[int, Any]:
         """Asks until the drainer has an answer."""
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             with contextlib.suppress(OSError, ValueError):
                 code, answer = await asyncio.to_thread(self.ask, f"/load{query}", "PUT", tables)
@@ -180,7 +180,7 @@ class Scene:
         return sorted(self.connection.rows_if_there(f"SELECT * FROM {schema}.{table}".encode())[0])
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             assert self.drainer is not None
             assert self.drainer.poll() is None, f"drainer ended with {self.drainer.returncode}"
@@ -272,7 +272,7 @@ def _is_there(made: Scene, table: str) -> bool:
 
 
 async def _publisher(etcd: str, application: Application) -> pumpclient.Publisher:
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + PATIENCE_S
     while True:
         try:
             return await pumpclient.open_publisher(etcd, outcomes=application.outcomes)

@@ -168,7 +168,7 @@ class RowBridge:
         if not known:
             return
         self._count(known)
-        async with self._publisher.transaction(ttl_s=30.0) as transaction:
+        async with self._publisher.transaction(ttl_s=300.0) as transaction:
             for change in known:
                 table = self._tables[change.name]
                 images = [_values(table.info, image) for image in change.images]

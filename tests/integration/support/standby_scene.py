@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -15,10 +14,9 @@ import pumpclient
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.errors import NoSuchTable
 from tests.forked import Forked
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, Column, FieldType, TableInfo
-
-DEADLINE_S = 60
 
 TABLE = TableInfo(101, "t", (Column(1, "a", 0, FieldType(LONG)),))
 
@@ -59,7 +57,9 @@ class Scene:
     async def ask(self, name: str, path: str) -> tuple[int, str]:
         def get() -> tuple[int, str]:
             try:
-                with urllib.request.urlopen(f"http://{self.addresses[name]}{path}", timeout=2) as reply:
+                with urllib.request.urlopen(
+                    f"http://{self.addresses[name]}{path}", timeout=PATIENCE_S
+                ) as reply:
                     return reply.status, reply.read().decode()
             except urllib.error.HTTPError as error:
                 return error.code, error.read().decode()
@@ -67,14 +67,14 @@ class Scene:
         return await asyncio.to_thread(get)
 
     async def until_ready(self, name: str, code: int, word: str) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                assert self.processes[name].poll() is None, f"{name} ended"
-                with contextlib.suppress(OSError):
-                    found, text = await self.ask(name, "/readyz")
-                    if found == code and word in text:
-                        return
-                await asyncio.sleep(0.05)
+        async def answers() -> bool:
+            assert self.processes[name].poll() is None, f"{name} ended"
+            with contextlib.suppress(OSError):
+                found, text = await self.ask(name, "/readyz")
+                return found == code and word in text
+            return False
+
+        await until(answers, f"{name}: {code} {word}")
 
     def rows(self) -> tuple[int, int]:
         """Rows and different rows downstream; none while their table is on its way."""
@@ -89,12 +89,13 @@ class Scene:
         finally:
             connection.close()
 
-    async def until_rows(self, least: int) -> float:
-        """When at least so many rows were downstream."""
-        async with asyncio.timeout(DEADLINE_S):
-            while (await asyncio.to_thread(self.rows))[0] < least:
-                await asyncio.sleep(0.02)
-        return time.monotonic()
+    async def until_rows(self, least: int) -> None:
+        """Until at least so many rows are downstream."""
+
+        async def has() -> bool:
+            return (await asyncio.to_thread(self.rows))[0] >= least
+
+        await until(has, f"{least} rows")
 
     async def write(self) -> None:
         """A row each few milliseconds, until `finished`; every one acknowledged."""
@@ -105,7 +106,7 @@ class Scene:
             await publisher.ddl(table, "CREATE TABLE `t` (`a` INT)")
             rows = RowEncoder(TABLE)
             while not self.finished:
-                async with publisher.transaction(ttl_s=30.0) as transaction:
+                async with publisher.transaction(ttl_s=300.0) as transaction:
                     row = rows.insert({"a": self.written}, rowid=self.written + 1)
                     transaction.insert(TABLE.id, row)
                 self.commits.append(transaction.commit_ts)

@@ -20,10 +20,10 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
 from tests import forked
 from tests.forked import Forked
+from tests.waiting import PATIENCE_S
 from tidb_binlog.table_info import TableInfo
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
-DEADLINE_S = 90
 DATABASES: Final = (b"tidb_binlog", b"quarantined")
 
 
@@ -44,11 +44,11 @@ class Life:
         self.process.wait()
 
     def ask(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             assert self.process is not None
             assert self.process.poll() is None, f"drainer ended with {self.process.returncode}"
@@ -114,7 +114,7 @@ async def cluster(
     connection.autocommit(True)  # a transaction that stays open must not keep a DDL waiting
     _drop(connection)  # of other clusters
     try:
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + PATIENCE_S
         while not _answers(f"http://{pump_address}/status"):
             assert time.monotonic() < end
             await asyncio.sleep(0.1)
@@ -136,7 +136,7 @@ def _drop(connection: Connection) -> None:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2):
+        with urllib.request.urlopen(url, timeout=PATIENCE_S):
             return True
     except OSError:
         return False

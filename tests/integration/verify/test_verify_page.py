@@ -24,8 +24,9 @@ from tests.deploy.binlogctl.conftest import Ctl, ctl  # noqa: F401 - a fixture
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
 from tests.forked import Forked
-from tests.integration.support.copied_shop import COPY, DEADLINE_S, SCHEMA, Shop, answers, equal
+from tests.integration.support.copied_shop import COPY, SCHEMA, Shop, answers, equal
 from tests.rig.workload.application import Application
+from tests.waiting import PATIENCE_S
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
 pytestmark = pytest.mark.integration
@@ -154,11 +155,11 @@ async def test_its_commands_find_and_mend_what_differs(scene: Scene, mariadb: Ma
         client = ["mariadb", f"--socket={mariadb.socket}", f"--user={mariadb.user}"]
         client += [f"--password={mariadb.password}"]
         with Path("repair.sql").open() as script:
-            await asyncio.to_thread(subprocess.run, client, stdin=script, check=True, timeout=DEADLINE_S)
+            await asyncio.to_thread(subprocess.run, client, stdin=script, check=True, timeout=PATIENCE_S)
         await scene.ends(first, DONE)
     await equal(scene.connection, scene.drainer)
     scene.drainer.send_signal(signal.SIGTERM)
-    assert scene.drainer.wait(DEADLINE_S) == 0
+    assert scene.drainer.wait(PATIENCE_S) == 0
     await scene.ends(at_rest, DONE)
 
 

@@ -20,6 +20,7 @@ from pump.storage import opening
 from pump.storage.opening import StorageLimits
 from pump.storage.storage import Storage
 from tests.pump.support.payloads import filed, opened, pull, put, wait_watermark
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 
 QUEUE_BYTES = 256 << 10
@@ -28,7 +29,6 @@ LIMITS = StorageLimits(
 )
 BEFORE, DURING, AFTER = range(20), range(20, 2000), range(2000, 2040)
 A_GROUP = 20
-ACKNOWLEDGED_S = 10.0
 BESIDES_BYTES = 1 << 20  # records on their way through, open prewrites, what the test itself makes
 
 
@@ -84,7 +84,7 @@ async def write(storage: Storage, numbers: range) -> None:
     """Transactions, some at once. Each write is acknowledged before the next."""
     for first in range(numbers.start, numbers.stop, A_GROUP):
         group = range(first, min(first + A_GROUP, numbers.stop))
-        async with asyncio.timeout(ACKNOWLEDGED_S):
+        async with asyncio.timeout(PATIENCE_S):
             await put(storage, *map(prewrite, group))
             await put(storage, *map(commit, group))
 

@@ -61,7 +61,7 @@ class Nodes:
 
     async def drainer(self, node_id: str, host: str = "127.0.0.1:1", *, checkpoint: int = 0) -> None:
         """A living one."""
-        await self.registry.announce(DRAINERS, node_id, 60)
+        await self.registry.announce(DRAINERS, node_id, 600)
         await self.write(DRAINERS, NodeStatus(node_id, host, node.ONLINE, checkpoint))
 
     async def reaches(self, node_id: str, checkpoint: int) -> None:
@@ -123,7 +123,7 @@ async def test_close_waits_until_every_drainer_has_everything(
     await process.start_and_wait()
     await nodes.drainer("d1")
     client = PumpClient(process.address, upstream.cluster_id)
-    open_ts = await upstream.transactions.begin(ttl_s=60)
+    open_ts = await upstream.transactions.begin(ttl_s=PATIENCE_S)
     await client.write(binlog.prewrite(open_ts, b"k", b"v"))
     assert await put(process, "close") == (200, "apply action close success!")
 
@@ -424,7 +424,7 @@ async def test_a_go_pump_s_directory_without_its_id_takes_the_place_at_this_addr
     process = pump()
     await process.start_and_wait()
     client = PumpClient(process.address, upstream.cluster_id)
-    start_ts = await upstream.transactions.begin(ttl_s=60)
+    start_ts = await upstream.transactions.begin(ttl_s=PATIENCE_S)
     await client.write(binlog.prewrite(start_ts, b"k", b"v"))
     await client.close()
     assert process.stop() == 0
@@ -485,7 +485,7 @@ async def test_a_pump_that_loses_its_name_stops_and_leaves_the_entry_alone(
     key = alive_key(PUMPS, "p1")
     lease = await lease_of(etcd_clean, key)
     owner = b'{"host":"elsewhere","pid":1,"space":"","started":"","token":"t"}'
-    await client.put(key, owner, (await client.grant(60)).id)
+    await client.put(key, owner, (await client.grant(600)).id)
     await client.revoke(lease)
     await nodes.write(PUMPS, NodeStatus("p1", "elsewhere:8250", node.ONLINE, 7, 7))
     assert await asyncio.to_thread(process.wait) == 5
@@ -508,7 +508,7 @@ async def test_a_unix_socket_serves_calls_and_is_cleared_away(
     start_ts, commit_ts = [await upstream.oracle.timestamp() for _ in range(2)]
     await client.write(binlog.prewrite(start_ts, b"k", b"v"))
     await client.write(binlog.commit(start_ts, commit_ts))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         async for headers, _, _ in client.pull_batches(0):
             assert [header.commit_ts for header in headers] == [commit_ts]
             break

@@ -16,6 +16,7 @@ from pump.config import ENV_PREFIX, PumpConfig
 from pump.membership import score
 from pumpclient.options import Options
 from tests.pump.support.process import Start
+from tests.waiting import PATIENCE_S
 from tidb_binlog.config import loading
 from tidb_binlog.etcd.registry import connect_registry
 
@@ -28,7 +29,12 @@ COMMANDS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
 
 def run(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, timeout=60
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, f"{arguments}\n{done.stderr}"
     return done.stdout

@@ -23,7 +23,7 @@ from tests.common.door.support.peers import Raw
 from tests.exposition import sample
 from tests.pump.support.payloads import opened, put_pair
 from tests.pump.support.services import CLUSTER, Pump, pump
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog, compression
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.cluster import node
@@ -335,7 +335,7 @@ async def test_messages_count_until_they_are_stored(tmp_path: Path) -> None:
         commit = log.commit
 
         def stands_still(*arguments: Any, **options: Any) -> None:
-            gate.wait(20)
+            gate.wait(PATIENCE_S)
             commit(*arguments, **options)
 
         log.commit = stands_still  # type: ignore[method-assign]

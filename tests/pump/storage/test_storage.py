@@ -385,7 +385,7 @@ async def test_wakes_of_a_writer_that_is_never_idle_do_not_pile_up(
 
     def slow_sync(file: MemoryFile) -> None:
         syncs.release()
-        assert released.acquire(timeout=10)
+        assert released.acquire(timeout=PATIENCE_S)
         sync(file)
 
     async with opened(tmp_path, directory=MemoryDirectory()) as storage:
@@ -397,7 +397,7 @@ async def test_wakes_of_a_writer_that_is_never_idle_do_not_pile_up(
             await asyncio.sleep(0)
             if ts > 20:
                 released.release()
-            await asyncio.to_thread(syncs.acquire, timeout=10)
+            await asyncio.to_thread(syncs.acquire, timeout=PATIENCE_S)
         wakes = storage._writer._wake.qsize()
         released.release()
         await asyncio.gather(*writes)
@@ -586,7 +586,7 @@ async def test_an_index_found_damaged_while_running_is_built_anew_at_the_next_st
     with pytest.raises(IndexDamaged):
         await storage.page(history, 0, 1000)
     with pytest.raises(IndexDamaged) as caught:  # it ends, and whoever looks after it starts it again
-        await asyncio.wait_for(following, 10)
+        await asyncio.wait_for(following, PATIENCE_S)
     assert exit_code(caught.value) == 2  # not the code of a damaged log, after which no restart helps
     await storage.close()
     data_dir.close()

@@ -40,6 +40,7 @@ from tests.crash.faults.disk import CUTS, FREEZE, TEAR, Disk, Fault
 from tests.crash.faults.index_damage import SECTOR, Damage
 from tests.pump.support.payloads import header, is_replayed, opened, pull, put, wait_watermark
 from tests.pump.support.storage_model import Model, Stored
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Corruption
@@ -54,7 +55,6 @@ LIMITS = StorageLimits(
     index_queue_bytes_max=1500,
     recent_bytes_max=2500,
 )
-SECONDS_MAX = 10
 T = TypeVar("T")
 some = st.integers(0, 1000)
 sizes = st.sampled_from([0, 1, 40, 40, 300, 1200])
@@ -75,7 +75,7 @@ class Gate:
 
     def __call__(self, written: index.Index, *arguments: Any) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.state != "shut", SECONDS_MAX), "nobody opened the gate"
+            assert self._changed.wait_for(lambda: self.state != "shut", PATIENCE_S), "nobody opened the gate"
             if self.state != "open":
                 raise OSError(f"index is {self.state}")
         _real_write(written, *arguments)
@@ -105,7 +105,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.do(self.open())
 
     def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(asyncio.wait_for(coroutine, SECONDS_MAX))
+        return self.loop.run_until_complete(asyncio.wait_for(coroutine, PATIENCE_S))
 
     def draw_ts(self) -> int:
         self.ts += STEP
@@ -519,7 +519,7 @@ TestStorageModel.settings = settings(
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
-TestStorageModel = pytest.mark.timeout(0 if SEED else 300)(TestStorageModel)
+TestStorageModel = pytest.mark.timeout(0 if SEED else 600)(TestStorageModel)
 
 
 async def test_a_time_mark_repeated_behind_an_open_prewrite_is_served_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.forked import Forked
-from tests.waiting import until_served
+from tests.waiting import PATIENCE_S, until_served
 from tidb_binlog import binlog, rpc
 from tidb_binlog.wire import pump_pb2
 
@@ -51,7 +51,7 @@ class PumpProcess:
     def http(self, path: str, method: str = "GET") -> tuple[int, str]:
         request = urllib.request.Request(f"http://{self.address}{path}", method=method)
         try:
-            with urllib.request.urlopen(request, timeout=5) as reply:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -72,13 +72,13 @@ class PumpProcess:
         """As kill -9."""
         assert self.child is not None
         self.child.kill()
-        self.child.wait(10)
+        self.child.wait(PATIENCE_S)
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
         assert self.child is not None
         self.child.terminate()
-        return self.child.wait(20)
+        return self.child.wait(PATIENCE_S)
 
     def hang_up(self) -> None:
         """SIGHUP."""
@@ -87,7 +87,7 @@ class PumpProcess:
 
     def wait(self) -> int:
         assert self.child is not None
-        return self.child.wait(30)
+        return self.child.wait(PATIENCE_S)
 
     def end(self) -> None:
         if self.child is not None and self.child.poll() is None:

@@ -72,7 +72,7 @@ async def pump(path: Path, *, oracle: ScriptedOracle | None = None, **options: A
         )
         tasks = [asyncio.create_task(idle.run()), asyncio.create_task(resolver.run())]
         try:
-            async with asyncio.timeout(2 * PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 yield made[0]
         finally:
             for task in tasks:

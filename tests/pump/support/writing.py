@@ -45,7 +45,7 @@ class Syncs:
         file.sync = self._held  # type: ignore[method-assign]
 
     def _held(self) -> None:
-        assert self._turns.acquire(timeout=10)
+        assert self._turns.acquire(timeout=PATIENCE_S)
         if self.error is not None:
             raise self.error
         self._sync()

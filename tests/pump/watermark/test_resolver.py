@@ -16,7 +16,7 @@ from pump.watermark.stall_monitor import StallMonitor
 from pump.watermark.stall_report import StallReport
 from tests.pump.support.payloads import opened, pull, put, put_pair, wait_watermark
 from tests.pump.support.resolving import scene
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption, Rejected
 from tidb_binlog.upstream_port import Committed, RolledBack, Undecided
@@ -310,7 +310,7 @@ async def test_nobody_is_asked_about_what_the_log_may_answer(
         write, go_on = one.storage.index.write, threading.Event()
 
         def stalled(*arguments: object) -> None:
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
             write(*arguments)  # type: ignore[arg-type]
 
         monkeypatch.setattr(one.storage.index, "write", stalled)

@@ -12,6 +12,7 @@ from pumpclient import SchemaChanged, TransactionState, column
 from pumpclient.testing import settle
 from pumpclient.testing.memory_upstream import MemoryCatalog, MemoryTransactions
 from tests.pumpclient.support.memory_cluster import ORDERS, shop
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Unavailable
 
 
@@ -101,10 +102,10 @@ async def test_a_database_that_does_not_answer_does_not_hide_the_catalogue() -> 
             return "app"
 
         def committed(self, start_ts: int) -> bool:
-            return answer.wait(10.0)
+            return answer.wait(PATIENCE_S)
 
         def purge(self, below_ts: int) -> None:
-            answer.wait(10.0)
+            answer.wait(PATIENCE_S)
 
     cluster, other = await shop()
     one = await cluster.publisher(Hanging())

@@ -185,7 +185,7 @@ async def _kill(
 
 
 async def _in_time(work: Awaitable[Written]) -> Written:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         return await work
 
 

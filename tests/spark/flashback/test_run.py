@@ -19,6 +19,7 @@ from drainer.spark.flashback import restore, run
 from drainer.spark.replay.writer import execute
 from tests.drainer.support.apply_model import SHAPES, World
 from tests.spark.support.table_history import History, contents, copy_to_downstream
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Rejected
 
 
@@ -91,7 +92,7 @@ async def test_a_script_brings_rows_back(
             [*client, f"--user={mariadb.user}", f"--password={mariadb.password}"],
             stdin=statements,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
     assert contents(world) == before
 
@@ -155,7 +156,7 @@ async def test_a_killed_flashback_goes_on(
             target=_until, args=(str(tmp_path / "archive"), target, options, dies_at)
         )
         process.start()
-        process.join(60)
+        process.join(PATIENCE_S)
         assert process.exitcode == -signal.SIGKILL
     assert contents(world) != before
     done = run.apply(no_spark, str(tmp_path / "archive"), target, options)

@@ -27,7 +27,7 @@ from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
 from tests.rig.cluster import http_put
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.table_info import LONG
 
@@ -175,7 +175,7 @@ async def test_a_ddl_that_is_refused_waits_for_a_decision_and_others_go_on(
 def is_by_itself(address: str) -> bool:
     """Whether the stream says that nothing waits, as no Drainer works for it."""
     try:
-        urlopen(f"http://{address}/ddl", timeout=10.0).close()
+        urlopen(f"http://{address}/ddl", timeout=PATIENCE_S).close()
     except HTTPError as error:
         with error:
             return error.code == 503

@@ -297,7 +297,7 @@ async def test_who_writes_the_same_tables_meanwhile_is_not_taken_for_the_copy(
     await app(publisher, connection, 100)
     settings = replace(settings, drainer=replace(settings.drainer, node_id="d1"))
     registry = await connect_registry(etcd_clean)
-    announced = await registry.announce(DRAINERS, "d1", 10)
+    announced = await registry.announce(DRAINERS, "d1", 600)
     try:
         await registry.put(DRAINERS, NodeStatus("d1", "127.0.0.1:1", "online"), None)
         with pytest.raises(Conflict, match="drainer d1 is running and writes there"):

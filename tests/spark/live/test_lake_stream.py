@@ -189,7 +189,7 @@ async def test_a_drainer_and_a_stream_take_turns_over_the_same_tables(
     for _ in range(2):
         process = Forked("drainer", drainer)
         await write_some()
-        await until(lambda: ids(bed) == written, seconds=60)
+        await until(lambda: ids(bed) == written)
         with pytest.raises(Conflict, match="drainer drainer-under-test is running"):
             await life(settings)
         process.terminate()
@@ -211,7 +211,7 @@ async def test_of_two_streams_for_one_node_id_the_second_is_refused(
     running = asyncio.create_task(asyncio.to_thread(stream.wait))
     try:
         await write(publisher, 1)
-        await until(lambda: ids(bed) == [1], seconds=60)
+        await until(lambda: ids(bed) == [1])
         with pytest.raises(Conflict, match="the stream spark is running and writes to"):
             await life(other)
     finally:

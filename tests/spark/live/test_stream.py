@@ -23,6 +23,7 @@ from pumpclient import Publisher, column, open_publisher
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Conflict
 
 pytestmark = pytest.mark.integration
@@ -181,7 +182,7 @@ async def test_a_pump_that_joins_between_two_batches_is_read(
 
     async def write_until(enough: Callable[[], bool]) -> None:
         nonlocal written
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not enough():
                 await write(publisher, written)
                 written += 1

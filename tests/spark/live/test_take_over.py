@@ -26,7 +26,7 @@ from tests.integration.support.joining_scene import COPY, DEADLINE_S, SCHEMA
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -41,7 +41,7 @@ class Program:
 
     def stop(self) -> int:
         self._process.terminate()
-        return self._process.wait(60)
+        return self._process.wait(PATIENCE_S)
 
     def kill(self) -> None:
         if self._process.poll() is None:
@@ -234,6 +234,6 @@ async def test_lanes_of_a_killed_drainer_that_stand_above_its_checkpoint_are_no_
             txn.insert("shop.log", {"line": "the same"}, rowid=number + 1)
     await until(lambda: rows() == 20)
     running.kill()
-    await until(lambda: asyncio.to_thread(ends_well, *stream), seconds=90)  # once the lease is over
+    await until(lambda: asyncio.to_thread(ends_well, *stream))  # once the lease is over
     assert rows() == 20
     await publisher.close()

@@ -131,7 +131,6 @@ def killed_life(directory: Path, target: Target, checkpoint: Path, after: int) -
         process.communicate()
 
 
-@pytest.mark.timeout(500)
 def test_nothing_is_lost_or_doubled_over_three_restarts(
     spark: SparkSession, target: Target, tmp_path: Path
 ) -> None:

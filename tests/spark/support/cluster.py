@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from binlog_playground.cluster.supervisor import POLL_S, Process
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
-START_DEADLINE_S = 90.0
 # A dead worker or executor is to be noticed within seconds. The interval bounds the time-out from below.
 SETTINGS = {
     "spark.driver.host": LOOPBACK,
@@ -69,7 +69,7 @@ class Cluster:
         """All at once; returns when the workers are registered. Raises `Unavailable`."""
         for process in (self.master, *self.workers):
             process.start()
-        end = time.monotonic() + START_DEADLINE_S
+        end = time.monotonic() + PATIENCE_S
         while self.master.log.read_text().count("Registering worker") < len(self.workers):
             dead = [one for one in (self.master, *self.workers) if one.died]
             if dead or time.monotonic() > end:

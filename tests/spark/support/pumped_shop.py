@@ -12,7 +12,7 @@ from tests.forked import Forked
 from tests.integration.sinks.pump_scene import status
 from tests.integration.support.subscribed_shop import write
 from tests.pump.support.process import PumpClient, PumpProcess
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog import binlog
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.upstream.standalone import StandaloneUpstream
@@ -88,7 +88,7 @@ def archived(endpoint: str, directory: Path, port: int, upto_ts: int) -> str:
     try:
         until_here(reached)
         drainer.terminate()
-        drainer.wait(30)
+        drainer.wait(PATIENCE_S)
     except BaseException:
         drainer.kill()
         raise

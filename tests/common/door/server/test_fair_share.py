@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.waiting import PATIENCE_S
 from tidb_binlog.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, FairShare
 
 
@@ -63,4 +64,4 @@ async def test_who_gives_up_waiting_takes_nothing() -> None:
     turn.cancel()
     second = fair_share.take(None, 1)
     assert second is not None
-    await asyncio.wait_for(second, 5)
+    await asyncio.wait_for(second, PATIENCE_S)

@@ -18,6 +18,7 @@ import pytest
 from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame
 from tests.common.door.support.peers import House, Raw, house, polite
+from tests.waiting import PATIENCE_S
 from tidb_binlog.door.http.admin_guard import AdminGuard
 from tidb_binlog.door.http.routes import Peer, Request, Response
 from tidb_binlog.door.limits import Limits
@@ -44,7 +45,7 @@ class Suspicious:
 
 async def http1(here: House, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
     def ask() -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", here.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", here.port, timeout=PATIENCE_S)
         try:
             fields = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, target, body or None, fields)
@@ -191,7 +192,7 @@ async def test_requests_one_after_the_other_on_one_connection() -> None:
             peer = Http2(raw)
             for number in range(50):
                 assert json.loads((await peer.ask("GET", f"/item/{number}"))[2]) == {"name": str(number)}
-        connection = http.client.HTTPConnection("127.0.0.1", here.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", here.port, timeout=PATIENCE_S)
 
         def asks() -> None:
             for number in range(50):

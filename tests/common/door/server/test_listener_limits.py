@@ -414,7 +414,7 @@ async def child(hard: int, spare: int) -> AsyncIterator[tuple[int, asyncio.subpr
     )
     assert process.stdout is not None
     try:
-        yield int(await asyncio.wait_for(process.stdout.readline(), 4 * PATIENCE_S)), process
+        yield int(await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)), process
     finally:
         if process.returncode is None:
             process.kill()

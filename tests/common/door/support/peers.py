@@ -16,7 +16,7 @@ from tests.attacks import frames
 from tests.attacks.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, message
 from tests.attacks.session import Target
 from tests.attacks.stalls import PAGE, PAGE_BYTES
-from tests.waiting import settle, until
+from tests.waiting import PATIENCE_S, settle, until
 from tidb_binlog import rpc
 from tidb_binlog.door.http.metrics_route import add_metrics_route
 from tidb_binlog.door.http.routes import HTML_TYPE, Guard, Request, Response, Routes, json_response
@@ -24,8 +24,6 @@ from tidb_binlog.door.limits import Limits
 from tidb_binlog.door.server.listener import Server, serve
 from tidb_binlog.net.tls import ServerTls, TlsConfig
 
-PATIENCE_S: Final = 5.0
-"""Nothing here takes so long, unless the machine is busy or something is broken."""
 FOR_EVER_S: Final = 3600.0
 """Longer than any test may take."""
 

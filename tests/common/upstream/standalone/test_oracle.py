@@ -119,7 +119,7 @@ async def test_linearizable_over_processes(etcd_clean: str) -> None:
             everything.extend(await asyncio.to_thread(pipe.recv))
 
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*(drive(pipe) for pipe in pipes))
         for pipe in pipes:
             pipe.send(None)

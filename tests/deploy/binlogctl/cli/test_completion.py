@@ -12,6 +12,7 @@ import pytest
 from binlogctl.cli import commands
 from binlogctl.cli.command_line import Call, parse
 from binlogctl.commands import completion
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[4]
 
@@ -42,7 +43,12 @@ def offered(script: str, *words: str) -> set[str]:
         'compopt() { :; }\n"$function"\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
     )
     done = subprocess.run(
-        ["bash", "--norc", "-c", ask], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        ["bash", "--norc", "-c", ask],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     assert done.stderr == ""
     return set(done.stdout.split())
@@ -71,7 +77,7 @@ def test_the_shell_can_read_it(shell: str, check: str, tmp_path: Path) -> None:
         return
     file = tmp_path / f"completion.{shell}"
     file.write_text(completion.script(shell))
-    done = subprocess.run([shell, check, str(file)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([shell, check, str(file)], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -87,7 +93,7 @@ def test_fish_completes() -> None:
             env={"script": completion.script("fish"), "PATH": os.environ["PATH"], "HOME": "/nonexistent"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         return {one.partition("\t")[0] for one in done.stdout.splitlines()}
 

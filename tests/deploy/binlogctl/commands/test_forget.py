@@ -43,7 +43,7 @@ async def test_only_the_dead_are_forgotten(
         await registry.put(PUMPS, told("moved", address, ago_s=900), 0)
         assert (await ctl("forget", "moved", *at)).code == 0, "somebody else has its address"
     assert (await registry.view()).pumps["moved"].status.state == OFFLINE
-    announced = await registry.announce(DRAINERS, "held", 10)
+    announced = await registry.announce(DRAINERS, "held", 600)
     await registry.put(DRAINERS, told("held", nowhere, ago_s=900), 0)
     done = await ctl("forget", "held", *at)
     assert (done.code, "drainer held lives" in done.err) == (4, True)
@@ -77,7 +77,7 @@ async def test_a_node_that_lives_or_changed_is_not_removed(registry: EtcdRegistr
     revision = await registry.put(PUMPS, NodeStatus("p", "h:1", OFFLINE), 0)
     with pytest.raises(Conflict):
         await registry.remove(PUMPS, "p", revision - 1)
-    announced = await registry.announce(PUMPS, "p", 10)
+    announced = await registry.announce(PUMPS, "p", 600)
     with pytest.raises(Conflict):
         await registry.remove(PUMPS, "p", revision)
     await announced.withdraw()

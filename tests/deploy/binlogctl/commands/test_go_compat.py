@@ -24,6 +24,7 @@ from drainer.config import password
 from tests.certificates import authority, leaf, write
 from tests.deploy.binlogctl.conftest import Ctl
 from tests.deploy.binlogctl.support.scripted_node import ScriptedNode, listening, said
+from tests.waiting import PATIENCE_S
 from tidb_binlog.cluster.node import OFFLINE, ONLINE, PAUSED, NodeStatus
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.errors import ConfigError, Unavailable
@@ -60,7 +61,7 @@ async def filled(registry: EtcdRegistry) -> EtcdRegistry:
     await registry.put(PUMPS, NodeStatus("z:8250", "10.0.0.5:8250", ONLINE), 0)
     await registry.put(PUMPS, ONLINE_PUMP, 0)
     await registry.put(PUMPS, NodeStatus("b:8250", "10.0.0.6:8250", OFFLINE), 0)
-    await registry.announce(DRAINERS, "d", 10)
+    await registry.announce(DRAINERS, "d", 600)
     await registry.put(DRAINERS, NodeStatus("d", "10.0.0.7:8249", ONLINE), 0)
     return registry
 
@@ -300,7 +301,7 @@ def test_the_program_starts_quickly_and_ends_with_its_code(free_port: Callable[[
             env=dict(os.environ),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 

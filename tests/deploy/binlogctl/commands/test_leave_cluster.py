@@ -13,10 +13,9 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from binlogctl.commands import leave
 from tests.deploy.binlogctl.conftest import Ctl
 from tests.forked import Forked
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.upstream.standalone import StandaloneUpstream
-
-DEADLINE_S = 40.0
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +48,7 @@ async def nodes(
 
 async def until_well(ctl: Ctl, endpoint: str, nodes: dict[str, Forked]) -> dict[str, object]:
     clock = SystemClock()
-    end_s = clock.monotonic_s() + DEADLINE_S
+    end_s = clock.monotonic_s() + PATIENCE_S
     while True:
         assert not [name for name, process in nodes.items() if process.poll() is not None]
         done = await ctl("status", "-pd-urls", endpoint, "-output", "json")
@@ -62,7 +61,7 @@ async def until_well(ctl: Ctl, endpoint: str, nodes: dict[str, Forked]) -> dict[
 
 
 async def ended(process: Forked) -> int:
-    return await asyncio.to_thread(process.wait, DEADLINE_S)
+    return await asyncio.to_thread(process.wait, PATIENCE_S)
 
 
 async def test_the_life_of_a_cluster(

@@ -26,6 +26,7 @@ from pumpclient import Publisher, column, open_publisher
 from tests.deploy.binlogctl.conftest import Ctl
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
+from tests.waiting import PATIENCE_S
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import PUMPS
@@ -34,7 +35,6 @@ from tidb_binlog.net.port import free_ports
 
 pytestmark = pytest.mark.integration
 
-DEADLINE_S = 40.0
 ROOT = Path(__file__).parents[4]
 COLUMNS = [
     column("id", "bigint", nullable=False),
@@ -87,7 +87,7 @@ def process(shop: Shop, *arguments: str, **options: Any) -> Iterator[subprocess.
         env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "", "PYTHONUNBUFFERED": ""},
         **options,
     )
-    deadline = threading.Timer(DEADLINE_S, running.kill)
+    deadline = threading.Timer(PATIENCE_S, running.kill)
     deadline.start()
     try:
         with running:

@@ -22,7 +22,7 @@ from tidb_binlog.etcd.registry import EtcdRegistry
 
 ROOT = Path(__file__).parents[4]
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 
 def command(etcd: str) -> list[str]:
@@ -50,7 +50,7 @@ def test_on_a_terminal_until_q(etcd_clean: str) -> None:
         assert not termios.tcgetattr(theirs)[3] & termios.ECHO
         os.write(ours, b"xq")
         read_until(ours, b"\x1b[?1049l")  # the page is gone, what was there before is back
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert termios.tcgetattr(theirs) == before
     finally:
         process.kill()
@@ -81,7 +81,7 @@ async def test_a_small_terminal_scrolls_and_sorts_by_keys(registry: EtcdRegistry
         assert b"p-00" not in seen
         os.write(ours, b"q")
         read_until(ours, b"\x1b[?1049l")
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()
@@ -98,7 +98,7 @@ def test_lines_elsewhere_until_a_signal(etcd_clean: str) -> None:
             lines = [process.stdout.readline() for _ in range(4)]
             assert sum(b"error: cluster no pump is online" in line for line in lines) == 2
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(PATIENCE_S) == 130
             assert b"Traceback" not in process.communicate()[1]
         finally:
             process.kill()

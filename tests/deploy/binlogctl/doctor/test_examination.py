@@ -530,7 +530,7 @@ async def test_servers_that_say_nothing_or_drip_do_not_hold_it_up(doctor: Doctor
     finally:
         silent.close()
         dripping.close()
-        await asyncio.wait_for(asyncio.gather(*drips), 5)  # they end with their connections
+        await asyncio.wait_for(asyncio.gather(*drips), PATIENCE_S)  # they end with their connections
     found = {(one.check, one.severity) for one in report.findings}
     assert ("downstream.reachable", Severity.ERROR) in found
     assert ("tidb.binlog", Severity.UNCHECKED) in found

@@ -20,6 +20,7 @@ from drainer.ddl.rules import APPLY, REWRITE, SKIP
 from drainer.mysql.connection import Target
 from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Tracked, Transaction
 from tests.drainer.ddl.quarantine.stage import T_WIDE, Stage, T, U, ddl, info
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Conflict, DownstreamError, Rejected
 from tidb_binlog.rowcodec.encoder import RowEncoder
@@ -430,7 +431,7 @@ async def test_a_later_ddl_that_was_under_way_is_not_run_again(
     with monkeypatch.context() as patched:
         patched.setattr(Release, "_finish", dies)
         await s.controller.decide(200, SKIP, "", "here")
-        await asyncio.wait_for(killed.wait(), 20)
+        await asyncio.wait_for(killed.wait(), PATIENCE_S)
         s.task.cancel()
         await asyncio.wait([s.task])
     assert s.values("t") == [2]

@@ -16,7 +16,7 @@ from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import TransientError
 from drainer.txn import Ddl, Tracked
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.table_info import LONG, Column, FieldType, TableInfo
@@ -136,7 +136,7 @@ def test_a_statement_that_waits_says_so(connection: Any, held: Callable[[Ddl], H
     waiting = held(ADD)
     assert "Waiting for table metadata lock for" in waiting.runner.progress(ADD)
     waiting.release()
-    assert waiting.ran.result(20).statements == (DERIVED[ADD.query],)
+    assert waiting.ran.result(PATIENCE_S).statements == (DERIVED[ADD.query],)
     assert waiting.runner.progress(ADD) == "", "nothing is under way any more"
 
 
@@ -147,10 +147,10 @@ def test_a_statement_that_was_killed_is_run_again(
     waiting = held(ddl)
     connection.run(b"KILL %d" % waiting.runner._session.thread_id)
     with pytest.raises(TransientError):
-        waiting.ran.result(20)
+        waiting.ran.result(PATIENCE_S)
     until_here(lambda: waiting.waits() == 0)  # or it still gets the lock, and has run
     waiting.release()
-    assert waiting.begin().result(20).statements == (DERIVED[ddl.query],)
+    assert waiting.begin().result(PATIENCE_S).statements == (DERIVED[ddl.query],)
     assert in_a(connection) == 2 if ddl is SWAP else waiting.look(b"SELECT c FROM d.a") == [(None,)]
 
 
@@ -169,7 +169,7 @@ def test_a_statement_that_goes_on_without_its_connection_is_waited_for(
     until_here(lambda: bool(waiting.look(asks)))
     assert waiting.waits() == 1, "only the first attempt is there"
     waiting.release()
-    assert again.result(20).statements == ()
+    assert again.result(PATIENCE_S).statements == ()
     assert in_a(connection) == 2 if ddl is SWAP else waiting.look(b"SELECT c FROM d.a") == [(None,)]
 
 

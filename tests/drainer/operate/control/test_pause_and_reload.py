@@ -12,6 +12,7 @@ from drainer.config.options import DrainerConfig
 from drainer.operate.control.http import add_control_routes
 from drainer.operate.control.pause_and_reload import Control, add_rate, rate_of
 from drainer.operate.control.rate_limit import Limits
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.door.http.routes import Guard, Peer, Request, Response, Routes
 from tidb_binlog.serving.reload import Reload
@@ -42,7 +43,7 @@ async def test_pause_holds_until_resume() -> None:
     assert await is_held(waiting), "another rate does not end a pause"
     control.change_rate(Limits())
     control.resume()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, PATIENCE_S)
     assert not control.holds
 
 
@@ -52,24 +53,24 @@ async def test_a_stop_lets_go_of_everything_for_good() -> None:
     waiting = asyncio.create_task(control.admit(1000, 1000))
     assert await is_held(waiting)
     control.let_go()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, PATIENCE_S)
     control.pause()
     control.change_rate(Limits(rows=1))
-    await asyncio.wait_for(control.admit(10**6, 1), 5)
+    await asyncio.wait_for(control.admit(10**6, 1), PATIENCE_S)
 
 
 async def test_the_rate_holds_and_the_wait_is_counted() -> None:
     control = Control(SystemClock(), Limits(rows=1000))
     await control.admit(300, 0)  # the burst, and 50 rows on credit
     assert control.limited
-    await asyncio.wait_for(control.admit(1, 0), 5)
+    await asyncio.wait_for(control.admit(1, 0), PATIENCE_S)
     assert control.waiting_s >= 0.04
     control.change_rate(Limits(rows=1))
     await control.admit(5, 0)
     waiting = asyncio.create_task(control.admit(1, 0))
     assert await is_held(waiting)
     control.change_rate(Limits())
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 # -- reload ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from drainer.operate.control.standby import TOLD_TO_LEAVE, Standby, lease_s
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.heartbeat import Heartbeat
 from tidb_binlog.cluster.node import ONLINE, PAUSED, NodeStatus
@@ -75,7 +75,7 @@ async def test_what_an_operator_told_stands_in_the_entry(
     await until(lambda: "told to leave" in standby.reason)
     entry = (await registries[2].view()).drainers["d"]
     await registries[2].put(DRAINERS, entry.status.with_state(ONLINE), entry.mod_revision)
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, PATIENCE_S)
 
 
 async def test_what_a_takeover_would_meet_is_known_before(
@@ -106,7 +106,7 @@ async def test_what_is_wrong_with_itself_ends_a_standby(
 
     standby = Standby(registries[1], "d", SystemClock(), nothing)
     with pytest.raises(ConfigError):
-        await asyncio.wait_for(standby.wait_and_register(impossible), 10)
+        await asyncio.wait_for(standby.wait_and_register(impossible), PATIENCE_S)
     tries = 0
 
     async def lost_twice() -> None:
@@ -116,6 +116,6 @@ async def test_what_is_wrong_with_itself_ends_a_standby(
             raise Conflict("somebody was faster")
 
     await asyncio.wait_for(
-        Standby(registries[1], "d", SystemClock(), nothing).wait_and_register(lost_twice), 10
+        Standby(registries[1], "d", SystemClock(), nothing).wait_and_register(lost_twice), PATIENCE_S
     )
     assert tries == 3

@@ -19,13 +19,13 @@ from binlog_playground.cluster.cluster import Cluster
 from binlog_playground.cluster.mariadb import MariaDbServer
 from pumpclient import OutcomeTable, SyncPublisher, column
 from tests.rig.cluster import start_application
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.net.port import free_ports
 
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "load.md").read_text()
 PROGRAMS = Path(sys.executable).parent
-DEADLINE_S = 60
 ROWS = 500
 
 pytestmark = pytest.mark.integration
@@ -111,7 +111,7 @@ class Page:
             cwd=self.directory,
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
@@ -131,7 +131,7 @@ class Page:
             assert theirs in text
             text = text.replace(theirs, ours)
         done = subprocess.run(
-            [sys.executable, "-c", text], capture_output=True, text=True, timeout=DEADLINE_S
+            [sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE_S
         )
         assert done.returncode == 0, done.stderr
 
@@ -176,7 +176,7 @@ def test_the_page(page: Page) -> None:
     try:
         page.write(ROWS, "ink")
         page.program()
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = time.monotonic() + PATIENCE_S
         while page.downstream_rows() != [(ROWS, "ink", None)]:
             assert drainer.poll() is None
             assert time.monotonic() < end_s, page.downstream_rows()
@@ -186,5 +186,5 @@ def test_the_page(page: Page) -> None:
         assert "have it load tables while it runs: `binlogctl load -tables" in said
     finally:
         drainer.send_signal(signal.SIGTERM)
-        assert drainer.wait(DEADLINE_S) == 0
+        assert drainer.wait(PATIENCE_S) == 0
     assert "has a checkpoint" in page.run(load, code=4)

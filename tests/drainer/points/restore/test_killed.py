@@ -17,12 +17,12 @@ from drainer.txn import TableVersion
 from tests import forked
 from tests.drainer.support.apply_life import column, run
 from tests.forked import Forked
+from tests.waiting import PATIENCE_S
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import LONG, VARCHAR, TableInfo
 
 pytestmark = pytest.mark.integration
 COUNT = 12_000
-DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def rows_there(target: Target) -> int:
 
 def test_a_process_that_is_killed_loses_and_doubles_nothing(target: Target, arguments: list[str]) -> None:
     slow = Forked("binlogctl", [*arguments, "-rate", "2000"])
-    end_s = time.monotonic() + DEADLINE_S
+    end_s = time.monotonic() + PATIENCE_S
     while slow.poll() is None and not rows_there(target):
         assert time.monotonic() < end_s
     slow.kill()

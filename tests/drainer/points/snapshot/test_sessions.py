@@ -8,6 +8,7 @@ import pytest
 
 from drainer.mysql.errors import ConnectionLost, StatementRefused
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotSessions, SnapshotTooOld
+from tests.waiting import PATIENCE_S
 
 MARKED = [b"SAVEPOINT binlog_block", b"ROLLBACK TO SAVEPOINT binlog_block"]
 
@@ -145,7 +146,7 @@ def test_who_finds_none_free_waits_for_one() -> None:
     with pool.session():
         waiting.start()
         assert seen == []
-    waiting.join(30)
+    waiting.join(PATIENCE_S)
     assert seen == [one]
 
 

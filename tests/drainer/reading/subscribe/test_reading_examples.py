@@ -33,11 +33,10 @@ import drainer
 import pumpclient
 from pumpclient import SyncPublisher, column
 from tests.pump.support.process import PumpProcess
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.net.port import free_ports
 
 ROOT = Path(__file__).resolve().parents[4]
-DEADLINE_S = 60
 DUCKDB_HEADERS_BYTES = 3 * 4096
 """A file of DuckDB's is not one without its three headers, which it writes one by one."""
 ROUNDS = 3
@@ -136,7 +135,7 @@ def until(holds: Callable[[], bool], running: subprocess.Popen[bytes], home: Pat
         assert running.poll() is None, (home / "said").read_text()
         return holds()
 
-    until_here(lives_and_holds, holds, seconds=DEADLINE_S)
+    until_here(lives_and_holds, holds)
 
 
 def run_killed(
@@ -288,7 +287,7 @@ def test_dlt_resource(table: Table, endpoint: str, tmp_path: Path) -> None:
 
     def run() -> None:
         with example("dlt_resource.py", *arguments, home=tmp_path) as running:
-            assert running.wait(DEADLINE_S) == 0, (tmp_path / "said").read_text()
+            assert running.wait(PATIENCE_S) == 0, (tmp_path / "said").read_text()
 
     def made() -> bool:
         return database.exists() and database.stat().st_size >= DUCKDB_HEADERS_BYTES

@@ -18,7 +18,7 @@ from drainer.reading.errors import StreamEnded
 from drainer.reading.subscribe.named_reader import NameTaken
 from drainer.reading.subscribe.subscription_sync import AHEAD, SyncSubscription, _Handful
 from tests.interrupts import interrupted
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.errors import Corruption
 
 _lines, _first = inspect.getsourcelines(SyncSubscription.__next__)
@@ -132,7 +132,7 @@ def test_an_interrupt_loses_no_change() -> None:
         assert [next(face).commit_ts for _ in range(3)] == [1, 2, 3]
         stream.held = True
 
-        with interrupted(lambda: stream.waits.wait(10)):
+        with interrupted(lambda: stream.waits.wait(PATIENCE_S)):
             next(face)
         stream.release()
         until_here(lambda: not stream.left)
@@ -173,7 +173,7 @@ def test_it_may_be_left_anywhere(moment: str) -> None:
             next(face), next(face)
             face._handful = _Handful(3)
             face._running.call_soon(lambda: face._handful._make(face._stream))
-            stream.waits.wait(10)
+            stream.waits.wait(PATIENCE_S)
     face.close()
     assert stream.closed == 1
     with pytest.raises(StreamEnded, match="the stream is closed"):

@@ -14,7 +14,7 @@ from drainer.sink.kafka import client as kafka_client
 from drainer.sink.kafka.client import Answered, Client, TopicFacts, producer_config
 from drainer.sink.kafka.settings import ClientSettings
 from tests.fakes.kafka import MSG_SIZE_TOO_LARGE, PRODUCE, MockKafka
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.errors import BinlogError
 
 TOPIC = "changes"
@@ -71,7 +71,7 @@ def test_a_refusal_is_told_by_the_answer_though_the_producer_has_ended_before() 
 
     def slow(batch: Sequence[Answered]) -> None:
         answers.extend(batch)
-        assert goes_on.wait(60)
+        assert goes_on.wait(PATIENCE_S)
 
     client = Client(ClientSettings(kafka.servers, batch_messages=1), slow, lambda text, error: None)
 

@@ -32,7 +32,7 @@ from tests.drainer.support.kafka_life import (
 from tests.drainer.support.relay_world import items
 from tests.fakes.kafka import Message
 from tests.kafka_broker import MECHANISMS, SECRET, USER, KafkaBroker
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.errors import DownstreamError
 
 pytestmark = pytest.mark.integration
@@ -125,7 +125,7 @@ async def test_readers_of_what_is_committed_see_no_half_and_a_successor_fences_o
 
     def late() -> None:
         asked[0] += 1
-        assert asked[0] == 1 or may.wait(60)
+        assert asked[0] == 1 or may.wait(PATIENCE_S)
         commit()
 
     first.client.commit = late  # type: ignore[method-assign]

@@ -21,9 +21,9 @@ from tests.benchmarks.drainer import workloads
 from tests.benchmarks.drainer.file_sink import Rows, verify
 from tests.fakes.kafka import Message, MockKafka
 from tests.forked import Forked
-from tests.integration.sinks.pump_scene import DEADLINE_S, PumpScene, killed, on, status, stored, through
+from tests.integration.sinks.pump_scene import PumpScene, killed, on, status, stored, through
 from tests.kafka_broker import KafkaBroker
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
 pytestmark = pytest.mark.integration
@@ -118,7 +118,7 @@ async def test_kills_and_a_successor(
         document = status(url) or {}
         assert document["Kafka"]["topics"] == {TOPIC: 1}
         successor.send_signal(signal.SIGTERM)
-        assert successor.wait(DEADLINE_S) == 0
+        assert successor.wait(PATIENCE_S) == 0
     finally:
         scene.end()
     found = kafka.messages(TOPIC)
@@ -150,7 +150,7 @@ async def test_a_go_drainers_savepoint_is_where_it_begins(
         process, url = scene.start_drainer(kafka, f'user = "me"\npassword-file = "{password}"\n')
         until_here(through(url, scenario))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         scene.end()
     stamps = [commit_ts_of(one.value[:32]) for one in kafka.messages(TOPIC)]

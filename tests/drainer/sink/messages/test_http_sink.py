@@ -17,6 +17,7 @@ from drainer.formats.messages.message import Message
 from drainer.sink.messages.http_sink import Endpoint, HttpSink, Refused
 from tests import certificates
 from tests.fakes.webhook import Answer, Webhook
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.net.tls import ClientTls, TlsConfig
 
@@ -148,7 +149,7 @@ def test_a_server_that_is_not_there_is_tried_again(free_port: Any) -> None:
 
 def test_a_server_that_does_not_answer_is_left(hook: Webhook) -> None:
     free = threading.Event()
-    hook.before = lambda: free.wait(30)
+    hook.before = lambda: free.wait(PATIENCE_S)
     sink = sink_of(hook, timeout_s=0.05)
     with pytest.raises(Retry, match="does not answer in time"):
         sink.write([[message(10)]], 10)

@@ -15,6 +15,7 @@ from tests.crash.small_run import SCHEMA, Statement
 from tests.drainer.support.apply_life import Life, Recording, clean, run
 from tests.drainer.support.made_recording import inserts, recording
 from tests.drainer.support.waiting_life import live
+from tests.waiting import PATIENCE_S
 from tidb_binlog.table_info import (
     DOUBLE,
     FLAG_NOT_NULL,
@@ -65,14 +66,14 @@ async def test_other_tables_go_on(target: Target, monkeypatch: pytest.MonkeyPatc
 
     def slowly(*arguments: Any) -> list[str]:
         begun.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_S)
         return fill(*arguments)
 
     monkeypatch.setattr(columns, "fill", slowly)
     life = Life(made(), target, beside_rows=0)
     running = asyncio.create_task(life.run(at_end=lambda sink: sink.finish_waiting()))
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             assert await asyncio.to_thread(begun.wait, 60)
             while run(target, f"SELECT id FROM {SCHEMA}.u") != [(7,)]:
                 await asyncio.sleep(0.02)

@@ -30,6 +30,7 @@ from drainer.sink.mysql.lane import Lane, LaneSettings
 from drainer.sink.mysql.row_mismatch import Drift
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.clock import Clock, ManualClock, SystemClock
 from tidb_binlog.errors import BinlogError, DownstreamError
 from tidb_binlog.rowcodec.encoder import RowEncoder
@@ -43,7 +44,6 @@ SCHEMA = "lane_test"
 INT_KEY = table(("id", key("int")), ("v", kind("int")), ("s", kind("varchar", flen=20)))
 UNIQUE = replace(INT_KEY, indexes=(index(2, ("v", 1)),))
 KEYLESS = table(("v", kind("int")), ("s", kind("varchar", flen=20)), handle="rowid")
-WAIT_S = 20.0
 
 
 @dataclass
@@ -88,37 +88,32 @@ class World:
             self.lane.offer(replace(chunk, sequence=self.ts))
 
     def committed(self) -> None:
-        found = self.results.get(timeout=WAIT_S)
+        found = self.results.get(timeout=PATIENCE_S)
         assert found == self.ts, found
 
     def refused(self) -> BinlogError:
-        found = self.results.get(timeout=WAIT_S)
+        found = self.results.get(timeout=PATIENCE_S)
         assert isinstance(found, BinlogError), found
         return found
 
     def executed(self, name: str) -> None:
         """Until the table has a row that is not committed."""
         self.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
-        tick = threading.Event()
-        for _ in range(int(WAIT_S / 0.01)):
-            if self.rows(name):
-                break
-            tick.wait(0.01)
-        assert self.rows(name)
+        until_here(lambda: self.rows(name))
         self.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         assert not self.rows(name)
 
     def waits(self, trouble: str) -> dict[str, Any]:
         """Until the lane says so."""
         assert self.lane is not None
-        tick = threading.Event()
-        for _ in range(int(WAIT_S / 0.01)):
-            state = plain(self.lane.state())
-            if state.get("trouble") == trouble:
-                return state
+        lane = self.lane
+
+        def troubled() -> dict[str, Any]:
             assert self.results.empty(), self.results.get()
-            tick.wait(0.01)
-        raise AssertionError(f"the lane never met {trouble!r}: {state}")
+            state = plain(lane.state())
+            return state if state.get("trouble") == trouble else {}
+
+        return until_here(troubled, f"the lane meets {trouble!r}")
 
     def made(self, info: TableInfo, name: str, ddl: str, **settings: Any) -> TableTarget:
         self.run(f"CREATE TABLE {SCHEMA}.{name} ({ddl})")
@@ -144,7 +139,7 @@ def world(mariadb: MariaDbServer) -> Iterator[World]:
     yield made
     if made.lane is not None:
         made.lane.abandon()
-        made.lane.join(10)
+        made.lane.join(PATIENCE_S)
     store.close()
     admin.run(f"DROP DATABASE {SCHEMA}".encode())
     admin.close()
@@ -365,17 +360,13 @@ def test_what_the_relay_log_has_does_not_wait_for_what_follows(world: World) -> 
     running = world.start(logged=mark)
     world.run(f"LOCK TABLES {SCHEMA}.t WRITE")
     world.offer(target, insert(INT_KEY, 1, 10, "a"))
-    taken = threading.Event()
-    for _ in range(int(WAIT_S / 0.01)):
-        if not running._queue:
-            break
-        taken.wait(0.01)
+    until_here(lambda: not running._queue)
     world.offer(target, insert(INT_KEY, 2, 20, "b"))
     there_ts = world.ts
     world.offer(target, insert(INT_KEY, 3, 30, "c"))
     mark.reach(there_ts)
     world.run("UNLOCK TABLES")
-    assert [world.results.get(timeout=WAIT_S) for _ in range(2)] == [there_ts - 10, there_ts]
+    assert [world.results.get(timeout=PATIENCE_S) for _ in range(2)] == [there_ts - 10, there_ts]
     assert world.rows("t") == [(1, 10, "a"), (2, 20, "b")]
     mark.reach(world.ts)
     world.committed()
@@ -422,7 +413,7 @@ def test_a_lane_that_waits_for_the_relay_log_ends_at_once(world: World) -> None:
     world.offer(target, insert(INT_KEY, 1, 10, "a"))
     world.executed("t")
     running.abandon()
-    running.join(WAIT_S)
+    running.join(PATIENCE_S)
     assert not running.is_alive()
     assert world.rows("t") == []
 

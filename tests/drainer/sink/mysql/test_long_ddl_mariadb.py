@@ -20,6 +20,7 @@ from tests.crash.small_run import KEYED, SCHEMA, Statement
 from tests.drainer.support.apply_life import Life, Recording, clean, column, run
 from tests.drainer.support.made_recording import inserts, recording
 from tests.drainer.support.waiting_life import live
+from tests.waiting import PATIENCE_S
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.table_info import LONG, Index, IndexColumn, TableInfo
 
@@ -82,7 +83,7 @@ def alters(target: Target) -> int:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.02)
 

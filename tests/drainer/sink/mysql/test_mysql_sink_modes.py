@@ -33,6 +33,7 @@ from tests.drainer.support.apply_life import (
     read,
     stored_ts,
 )
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.ddl_job import ActionType
@@ -290,7 +291,7 @@ async def test_a_ddl_that_takes_long_says_how_far_it_is(
     holder = connect(target)
     holder.rows(b"SELECT * FROM d.t")  # in a transaction: the ALTER waits for it
     run = asyncio.create_task(life.run())
-    async with asyncio.timeout(60):  # it is at something else before
+    async with asyncio.timeout(PATIENCE_S):  # it is at something else before
         while "Waiting for table metadata lock for" not in life.runner.facts()["DDL"]["progress"]:
             await asyncio.sleep(0.01)
     assert life.runner.doing == "running DDL job 10"
@@ -314,7 +315,7 @@ async def test_a_drainer_with_nothing_to_do_sees_that_the_downstream_went_back(t
     await asyncio.sleep(0)
     clock.advance(HOLD_S)
     with pytest.raises(WentBack, match="lane 0 stands at"):
-        await asyncio.wait_for(keeping, 20)
+        await asyncio.wait_for(keeping, PATIENCE_S)
     await life.sink.abandon()
 
 

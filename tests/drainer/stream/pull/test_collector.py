@@ -12,7 +12,7 @@ import pytest
 from drainer.stream.pull.spill import SpillDirectory
 from tests.drainer.stream.pull.collected import NEVER_S, World
 from tests.drainer.support.scripted_pump import MemoryRegistry, ddl_payload, row_payload
-from tests.waiting import settle, until
+from tests.waiting import PATIENCE_S, settle, until
 from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.wire import pump_pb2
@@ -315,7 +315,7 @@ async def test_notify_is_answered_while_the_stream_stands_still() -> None:
         connection.send([ddl_payload(5, 40, "DROP TABLE t")], 9)
         await until(lambda: w.history.asked == [40])
         registry.change("new", "online", watched=False)
-        await asyncio.wait_for(w.collector.notify(), 10.0)
+        await asyncio.wait_for(w.collector.notify(), PATIENCE_S)
         assert set(w.collector.positions()) == {"a", "new"}
     registry = MemoryRegistry(a="online")
     async with world(registry, queue_bytes=1, read=False) as w:
@@ -323,7 +323,7 @@ async def test_notify_is_answered_while_the_stream_stands_still() -> None:
             await w.sends("a", [ts], ts, size=2 << 20)
             await settle()
         registry.change("new", "online", watched=False)
-        await asyncio.wait_for(w.collector.notify(), 10.0)
+        await asyncio.wait_for(w.collector.notify(), PATIENCE_S)
         assert set(w.collector.positions()) == {"a", "new"}
 
 

@@ -14,7 +14,7 @@ from drainer.stream.pull.pump_source import BinlogsGone
 from tests.drainer.stream.pull.collected import NEVER_S, World
 from tests.drainer.stream.pull.pump_model import EVENTS, Life, ModelPump
 from tests.drainer.support.scripted_pump import MemoryRegistry
-from tests.waiting import settle, until
+from tests.waiting import PATIENCE_S, settle, until
 from tidb_binlog.cluster.registry import ClusterView
 
 
@@ -126,7 +126,7 @@ async def test_a_pump_that_left_before_all_of_it_was_read_stops_the_stream() -> 
         await until(lambda: w.collector.positions() == {"a": 8, "b": 8})
         registry.change("b", "offline", last_ts=9)
         with pytest.raises(BinlogsGone, match="up to commit_ts 9; of it only those up to 8") as caught:
-            await asyncio.wait_for(run, 5)
+            await asyncio.wait_for(run, PATIENCE_S)
         assert caught.value.lowest == 9
 
 
@@ -151,7 +151,7 @@ async def test_a_pump_that_was_there_only_between_two_listings_stops_the_stream(
         registry.change("b", "offline", last_ts=20, watched=False)
         await w.sends("a", [30], 31)
         with pytest.raises(BinlogsGone, match="pump b has left the cluster with binlogs up to commit_ts 20"):
-            await asyncio.wait_for(run, 5)
+            await asyncio.wait_for(run, PATIENCE_S)
         assert w.stamps == [3]
 
 

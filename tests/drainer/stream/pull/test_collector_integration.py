@@ -59,7 +59,7 @@ class PumpProcess:
         """As it says itself; "" while it does not answer."""
         with (
             contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://{self.address}/status", timeout=5) as page,
+            urllib.request.urlopen(f"http://{self.address}/status", timeout=PATIENCE_S) as page,
         ):
             return str(json.load(page)["pump"]["state"])
         return ""
@@ -188,7 +188,7 @@ async def cluster(etcd: str, pumps: list[PumpProcess]) -> AsyncIterator[Cluster]
 
 
 async def arrived(seen: dict[int, float], wanted: list[int]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(seen) < len(wanted):
             await asyncio.sleep(0.01)
     assert sorted(seen) == sorted(wanted)

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from drainer.stream.pull.collector import BoundedQueue, QueueClosed
+from tests.waiting import PATIENCE_S
 
 
 async def _settle() -> None:
@@ -96,5 +97,5 @@ async def test_random_traffic_keeps_order_and_limits(seed: int) -> None:
             if rng.random() < 0.3:
                 await asyncio.sleep(0)
 
-    await asyncio.wait_for(asyncio.gather(write(), read()), 20)
+    await asyncio.wait_for(asyncio.gather(write(), read()), PATIENCE_S)
     assert seen == list(range(90))

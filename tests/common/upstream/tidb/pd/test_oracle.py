@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import TSO_FAILED, Changed, End, Fail, FakePd, Late, Lost
-from tests.waiting import settle, until
+from tests.waiting import PATIENCE_S, settle, until
 from tidb_binlog import rpc, tso
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import BinlogError, Conflict, Corruption, Unavailable
@@ -181,12 +181,12 @@ async def test_failures_that_pass(cluster: FakeCluster, fault: Any, answered_bef
 async def test_a_stream_that_ended_while_it_stood_idle_costs_no_pause(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pd_servers, "PAUSE_FIRST_S", 5.0)
-    monkeypatch.setattr(pd_servers, "PAUSE_MAX_S", 5.0)
+    monkeypatch.setattr(pd_servers, "PAUSE_FIRST_S", 8 * PATIENCE_S)
+    monkeypatch.setattr(pd_servers, "PAUSE_MAX_S", 8 * PATIENCE_S)
     async with opened(cluster) as (pd, oracle):
         await oracle.timestamp()
         pd.members[0].faults["Tso"].append(Fail(rpc.UNAVAILABLE, "keepalive watchdog"))
-        async with asyncio.timeout(2.0):  # a pause is 2.5 s at least
+        async with asyncio.timeout(PATIENCE_S):
             await oracle.timestamp()
 
 
@@ -280,13 +280,13 @@ async def test_a_leader_that_hangs_is_left_when_there_is_another(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pd_servers, "DOUBT_S", 0.02)
-    async with opened(cluster, 2, 60.0) as (pd, oracle):
+    async with opened(cluster, 2, 8 * PATIENCE_S) as (pd, oracle):
         await oracle.timestamp()
         pd.members[0].hangs = True
         calls = [asyncio.ensure_future(oracle.timestamp()) for _ in range(2)]
         await until(lambda: pd.members[1].calls["GetMembers"] > 2)
         pd.elect(pd.members[1])
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(PATIENCE_S):
             assert await calls[0] < await calls[1]
         assert pd.members[1].counts == [2]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import grpcio_server
 from tests.fakes.cluster import FakeCluster, Member
 from tests.fakes.pd import GC_WORKER, Changed, Fail, FakePd, Late, Lost
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import rpc
 from tidb_binlog.errors import BinlogError, ConfigError, Conflict, Corruption, Rejected, Unavailable
 from tidb_binlog.net.port import free_ports
@@ -125,7 +125,7 @@ async def test_one_that_answers_is_enough_and_none_is_waited_for(
         await pd.members[0].stop()
         pd.elect(pd.members[1])
         pd.members[2].hangs = True
-        async with asyncio.timeout(2.9), connected(pd.endpoints, timeout_s=60.0) as client:
+        async with asyncio.timeout(PATIENCE_S), connected(pd.endpoints, timeout_s=8 * PATIENCE_S) as client:
             assert (await client.region_of(b"")).id == cluster.regions[0].id
 
 
@@ -300,13 +300,13 @@ async def test_a_leader_that_hangs_is_left_when_there_is_another(
 ) -> None:
     monkeypatch.setattr(pd_servers, "DOUBT_S", 0.02)
     monkeypatch.setattr(pd_servers, "GRACE_S", 0.02)
-    async with serving(cluster, 3) as pd, connected(pd.endpoints, try_s=60.0) as client:
+    async with serving(cluster, 3) as pd, connected(pd.endpoints, try_s=8 * PATIENCE_S) as client:
         pd.members[0].hangs = True
-        call = asyncio.ensure_future(client.store(1, deadline_s=60.0))
+        call = asyncio.ensure_future(client.store(1, deadline_s=8 * PATIENCE_S))
         await until(lambda: pd.members[1].calls["GetMembers"] >= 4)
         assert not call.done()
         pd.elect(pd.members[1])
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(PATIENCE_S):
             assert await call == cluster.stores[1]
 
 
