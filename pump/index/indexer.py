@@ -81,6 +81,8 @@ def _fail(result: asyncio.Future[Any], error: BaseException) -> None:
 
 
 _BATCH_RECORDS_MAX = 1024  # large enough for LevelDB, small enough for the event loop
+_GATHER_S = 0.001
+_CLOSE_BATCHES = 4  # so many that came closer together than that: there is no pause
 _RETRY_S = 1.0
 _MARKS_MAX = 64
 _FUTURE_S = 86_400  # so far ahead nothing that was stored is: not with any clock that is merely wrong
@@ -143,6 +145,8 @@ class Indexer:
         self._replay_to = log.end  # what lies before was written by an earlier life of the pump
         self._replaying = True
         self.prewrites = 0  # that the sorter got of those written since the start
+        self._followed_s = 0.0  # when the last batch was filed
+        self._close_batches = 0
         self._overflowed = True  # the queue does not continue where the cursor is
         self._chase_runs = False
         self.chased_total = 0
@@ -201,6 +205,7 @@ class Indexer:
                 if self._failure is not None:
                     raise self._failure
                 if self._queue:
+                    await self._gather()
                     await self._follow_queue()
                 elif self._stopping:
                     break
@@ -228,6 +233,14 @@ class Indexer:
         """File nothing more; `run` has ended."""
         await self._thread.stop()
 
+    async def _gather(self) -> None:
+        """While groups come without a pause and no mark waits, a batch has those of a millisecond: it costs
+        two changes of threads, however few they are."""
+        is_close = self._clock.monotonic_s() - self._followed_s < _GATHER_S
+        self._close_batches = self._close_batches + 1 if is_close else 0
+        if self._close_batches > _CLOSE_BATCHES and not self._marks and not self._stopping:
+            await asyncio.sleep(_GATHER_S)
+
     async def _follow_queue(self) -> None:
         records: list[LogRecord] = []
         payloads: list[bytes] = []
@@ -245,6 +258,7 @@ class Indexer:
         self.cursor = end
         self._recent.record(records, payloads)
         self._settle(records)
+        self._followed_s = self._clock.monotonic_s()
 
     async def _chase(self) -> None:
         """Read what memory does not hold. Groups written meanwhile queue again, after what is read here."""

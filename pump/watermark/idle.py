@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -65,6 +66,7 @@ class IdleWatermark:
         self._asked_s = 0.0
         self._rested_s = 0.0  # until then there was a draw just now
         self._tried: frozenset[int] = frozenset()  # what was waited for at the last draw
+        self._sleeps_until_s = math.inf  # on the loop's clock
         self.trouble = ""
         """Why no timestamp can be drawn; "" if the last one could."""
 
@@ -97,7 +99,8 @@ class IdleWatermark:
         """Somebody says that the oracle has given `ts`: one above it is drawn."""
         if ts > max(self._drawn, self._watermark()):
             self._given = ts, max(ts, self._given[1])
-            self._wake.set()
+            if self._due_s(self.target_ts) < self._sleeps_until_s:  # else each group of writes would wake it
+                self._wake.set()
 
     async def run(self) -> None:
         """Draw when needed; until cancelled."""
@@ -109,9 +112,11 @@ class IdleWatermark:
                 if due_s <= asyncio.get_running_loop().time():
                     await self._draw()
                     continue
+                self._sleeps_until_s = due_s
                 with contextlib.suppress(TimeoutError):  # one that is wanted sooner may come meanwhile
                     async with asyncio.timeout_at(due_s):
                         await self._wake.wait()
+                self._sleeps_until_s = math.inf
                 self._wake.clear()
 
     def _due_s(self, target_ts: int) -> float:

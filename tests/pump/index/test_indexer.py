@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,10 +17,14 @@ from pump.index.sorter import Sorter
 from pump.log.record import START, LogRecord, ValuePointer
 from pump.log.value_log import ValueLog
 from pump.log.writer import WrittenGroup
+from tests.fakes import virtual_time
+from tests.fakes.virtual_time import LoopClock
 from tests.pump.support.memory_log import MemoryDirectory
 from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
-from tidb_binlog.clock import SystemClock
+from tidb_binlog.clock import Clock, SystemClock
+
+T = TypeVar("T")
 
 
 class FailingIndex(Index):
@@ -37,7 +42,12 @@ class FailingIndex(Index):
 
 
 def indexer_of(
-    log: ValueLog, index: Index, cursor: ValuePointer, advanced: list[int], troubles: list[str] | None = None
+    log: ValueLog,
+    index: Index,
+    cursor: ValuePointer,
+    advanced: list[int],
+    troubles: list[str] | None = None,
+    clock: Clock | None = None,
 ) -> Indexer:
     """Of an index that has all before `cursor`. Notes watermarks and troubles."""
     told = [] if troubles is None else troubles
@@ -49,7 +59,7 @@ def indexer_of(
         cursor=cursor,
         indexed_to=cursor,
         queue_bytes_max=1 << 20,
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         on_advance=advanced.append,
         on_settled=lambda: None,
         on_late=lambda _: None,
@@ -133,6 +143,72 @@ async def test_a_mark_waits_for_what_stood_before_it_alone_though_more_is_indexe
     await following
     assert advanced[-1] == 20, "the prewrite that came after it holds the second mark"
     index.close()
+
+
+class AtOnce(WorkerThread):
+    """No thread: virtual time knows of none."""
+
+    def run(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        done.set_result(function(*arguments))
+        return done
+
+
+class CountingIndex(Index):
+    """Notes how many records each batch has."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.sizes: list[int] = []
+
+    def write(
+        self, records: Sequence[LogRecord], head: ValuePointer, watermark: int, decided: ValuePointer
+    ) -> None:
+        self.sizes.append(len(records))
+        super().write(records, head, watermark, decided)
+
+
+def batches(directory: Path, apart_s: float, *, marked: bool = False) -> list[int]:
+    """Sizes of those in which a hundred groups of one record are filed."""
+
+    async def main() -> list[int]:
+        log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
+        log.open(START, START, 0)
+        index = CountingIndex.open(str(directory / "kv"))
+        indexer = indexer_of(log, index, log.end, [], clock=LoopClock())
+        indexer._thread = AtOnce("none")
+        following = asyncio.create_task(indexer.run())
+        await virtual_time.passes(0.01)
+        for ts in range(1, 101):
+            payload = binlog.fake(ts)
+            (place,) = log.append([payload])
+            log.commit([place], len(payload), ts, sync=True)
+            record = LogRecord(binlog.ROLLBACK, ts, ts, place)
+            indexer.accept(WrittenGroup([record], [payload], log.end, 0.0, 0.0, 0.0))
+            if marked:
+                indexer.mark(ts)
+            await virtual_time.passes(apart_s)
+        await virtual_time.passes(0.01)
+        await indexer.close()
+        await following
+        index.close()
+        return [size for size in index.sizes if size]
+
+    return virtual_time.run(main())
+
+
+def test_groups_that_come_without_a_pause_share_batches(tmp_path: Path) -> None:
+    sizes = batches(tmp_path, 0.0002)
+    assert sum(sizes) == 100
+    assert len(sizes) < 30
+
+
+def test_groups_with_pauses_between_them_are_filed_at_once(tmp_path: Path) -> None:
+    assert batches(tmp_path, 0.002) == [1] * 100
+
+
+def test_and_so_are_those_for_which_a_mark_waits(tmp_path: Path) -> None:
+    assert batches(tmp_path, 0.0002, marked=True) == [1] * 100
 
 
 async def test_jobs_run_in_order_on_one_thread() -> None:

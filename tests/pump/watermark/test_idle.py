@@ -191,6 +191,29 @@ def test_one_ahead_of_its_time_is_reached_in_time_and_keeps_no_other_waiting(
     live(story)
 
 
+def test_a_commit_wakes_nobody_while_a_draw_is_due_for_the_one_before() -> None:
+    async def story(pump: Pump) -> None:
+        await soon(pump)
+        woken = 0
+        wake = pump.idle._wake.set
+
+        def counted() -> None:
+            nonlocal woken
+            woken += 1
+            wake()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pump.idle._wake, "set", counted)
+            for _ in range(1000):
+                pump.idle.given(last := now_ts() + 1)
+                await virtual_time.passes(0.0005)
+        await virtual_time.passes(TOLD_S)
+        assert woken < 50  # of a thousand: draws are as far apart as a pace
+        assert pump.watermark >= last
+
+    live(story)
+
+
 def test_many_commits_share_a_draw() -> None:
     async def story(pump: Pump) -> None:
         await soon(pump)
