@@ -125,7 +125,7 @@ class Ddl:
     says that a column is not written any more. `targets` are the names of `tables` downstream, empty without
     routes; `shared` the other tables upstream that go to one of them, as they are then; `apart`: rows never
     move between those and this one. `unread`: names in
-    `before` and `after` whose rows do not replicate.
+    `before` and `after` whose rows do not replicate. `early`: why rows before it may lack values.
     """
 
     commit_ts: Ts
@@ -146,6 +146,7 @@ class Ddl:
     unread: frozenset[tuple[str, str]] = frozenset()
     shared: tuple[Tracked, ...] = field(default=(), repr=False)
     apart: bool = False
+    early: str = ""
 
     @property
     def statement(self) -> str:

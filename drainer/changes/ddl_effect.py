@@ -144,6 +144,17 @@ def sub_actions(job: Mapping[str, Any] | None) -> tuple[int, ...]:
     return tuple(int(sub_job.get("type") or 0) for sub_job in _sub_jobs(job))
 
 
+def early_version(job: Mapping[str, Any] | None) -> int:
+    """The schema version from which on rows have columns that a multi-schema change adds: it may do more
+    before it ends, and its binlog comes then. 0: it adds none."""
+    versions = (
+        int(sub_job.get("schema_version") or 0)
+        for sub_job in _sub_jobs(job)
+        if sub_job.get("type") == ActionType.ADD_COLUMN
+    )
+    return min(filter(None, versions), default=0)
+
+
 def columns_apart(job: Mapping[str, Any] | None) -> frozenset[str]:
     """Columns, in lower case, that a multi-schema change adds or drops: none of them became another one."""
     names = []

@@ -218,9 +218,9 @@ class DdlRunner:
 
     def _record(self, ddl: Ddl, ran: Ran) -> None:
         """For the log and for the status, what the downstream lacks from now on."""
-        if not ran.missing:
+        lines = [*ran.missing, *([ddl.early] if ddl.early else ())]
+        if not lines:
             return
-        lines = list(ran.missing)
         names = [".".join(name).rstrip(".") for name in ddl.tables]
         self.missing.append(
             {"commit_ts": ddl.commit_ts, "job_id": ddl.job_id, "tables": names, "missing": lines}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
+from drainer.changes.ddl_effect import early_version
 from drainer.mysql import sql_tokens
 from drainer.mysql.mark import is_mark_table
 from drainer.stream.pull import large_txn
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
     from drainer.stream.translate.row_edit import RowEdit
 
 PASSED_OVER: Final = "listed in ignore-txn-commit-ts"
+EARLY_ROWS: Final = (
+    "values of added columns in rows that were written while the statement was under way: the rows have the"
+    " defaults; `binlogctl verify -repair` writes the values"
+)
 _ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
 
 _LAST_TYPE_IN_USE: Final = int(binlog_pb2.Rollback)
@@ -63,6 +68,7 @@ class Translator:
     def __init__(self, schema: SchemaTracker, rules: Rules | TableFilter) -> None:
         self._schema = schema
         self._filters: dict[int, RowFilter] = {}
+        self._row_versions: dict[int, int] = {}  # by table id, of its last rows
         self._generation = schema.generation
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0
@@ -216,6 +222,7 @@ class Translator:
     ) -> TableVersion | None:
         """The table of an id, with its filter noted. `marks`: only mark tables, also filtered ones."""
         self.catch_up(commit_ts, schema_version)
+        self._row_versions[table_id] = schema_version
         row_filter = self.row_filter(table_id, schema_version, commit_ts)
         table = row_filter.table
         if marks:
@@ -234,6 +241,7 @@ class Translator:
         ordinal = 0
         for mutation in prewrite.mutations:
             table_id = mutation.table_id
+            self._row_versions[table_id] = schema_version
             row_filter = filters.get(table_id)
             if row_filter is None or schema_version < row_filter.version:
                 row_filter = self.row_filter(table_id, schema_version, commit_ts)
@@ -329,6 +337,10 @@ class Translator:
                 if skip
                 else ddl_filter.judge(job, change, self.rules, all_names)
             )
+        early = early_version(merged.job)
+        has_early_rows = (
+            0 < early <= max((self._row_versions.pop(one.id, 0) for one in change.after), default=0)
+        )
         before, after = change.before, change.after
         if verdict.tables != change.tables:
             before, after = (_of_names(tracked, verdict.tables) for tracked in (before, after))
@@ -351,6 +363,7 @@ class Translator:
             unread=frozenset(name for name in names if not self.rules.allows(*name)),
             shared=() if verdict.skip else self.sharing(verdict.tables),
             apart=self.rules.disjoint_shards,
+            early=EARLY_ROWS if has_early_rows else "",
         )
 
     def sharing(self, names: Sequence[tuple[str, str]]) -> tuple[Tracked, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tidb_binlog.ddl_job import DdlJob
@@ -59,6 +60,7 @@ class Upstream:
         state: int = 6,
         raw_args: Any = None,
         schema_name: str = "",
+        sub_jobs: Sequence[dict[str, Any]] = (),
     ) -> DdlJob:
         self.count += 1
         job = DdlJob.from_document(
@@ -71,6 +73,7 @@ class Upstream:
                 "schema_name": schema_name,
                 "query": query,
                 "raw_args": raw_args,
+                "multi_schema_info": {"sub_jobs": sub_jobs} if sub_jobs else None,
                 "binlog": {
                     "SchemaVersion": self.count,
                     "FinishedTS": self.count * 10,

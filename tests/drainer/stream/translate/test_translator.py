@@ -212,6 +212,21 @@ def test_undecodable_payloads_and_rows_stop(s: Setting) -> None:
         s.translator.translate(Merged(6, torn.SerializeToString()))
 
 
+@pytest.mark.parametrize(
+    ("rows_version", "column_version", "early"), [(6, 6, True), (7, 6, True), (5, 6, False), (7, 0, False)]
+)
+def test_rows_that_had_an_added_column_before_its_binlog_are_told(
+    s: Setting, rows_version: int, column_version: int, early: bool
+) -> None:
+    """A multi-schema change adds its columns before it drops others, and its binlog comes at its end."""
+    s.rows(mutation(1, [I]), version=rows_version)
+    s.rows(mutation(2, [I]), version=99)
+    sub_jobs = [{"type": 5, "schema_version": column_version}, {"type": 6, "schema_version": 9}]
+    item = s.ddl(61, info=table(1, "t", "id", "c"), sub_jobs=sub_jobs)
+    assert bool(item.early) == early
+    assert not s.ddl(61, info=table(1, "t", "id", "c"), sub_jobs=sub_jobs).early
+
+
 def test_a_ddl_without_its_job_stops(s: Setting) -> None:
     job = s.up.job(5, info=table(1, "t"))
     with pytest.raises(Corruption, match=f"commit_ts 2001 came without its job {job.id}"):
