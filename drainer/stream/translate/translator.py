@@ -339,7 +339,7 @@ class Translator:
             )
         early = early_version(merged.job)
         has_early_rows = (
-            0 < early <= max((self._row_versions.pop(one.id, 0) for one in change.after), default=0)
+            0 < early <= max((self._row_versions.pop(table.id, 0) for table in change.after), default=0)
         )
         before, after = change.before, change.after
         if verdict.tables != change.tables:
