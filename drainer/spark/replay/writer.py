@@ -4,7 +4,7 @@ Drives  one connection; `row_fold`, `statement` (cores) for what to write, `job`
 Holds   a chunk's rows and its place in `spark_progress` commit together. After a lost connection or an
         ambiguous COMMIT the place says whether the chunk is in
 Never   reads definitions downstream: the driver did, once a step (`Tables`)
-Tests   tests/spark/replay/test_entry.py
+Tests   tests/spark/replay/test_writer.py, tests/spark/replay/test_entry.py
 
 What passes by itself is tried again for a while; then, as for what does not pass, the task fails, and Spark
 runs it again, on another host if it has one.
@@ -37,6 +37,7 @@ from drainer.txn import TableVersion
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import DownstreamError, Unavailable
 from tidb_binlog.late_dataclass import dataclass, field
+from tidb_binlog.rowcodec.row_error import UnsupportedTable
 from tidb_binlog.tso import Ts
 
 STATEMENT_BYTES_MAX: Final = 1 << 20
@@ -257,7 +258,8 @@ class DownstreamTables:
         )
 
     def _target(self, version: TableVersion) -> TableTarget | None:
-        """None if rows of it cannot go downstream now: they are of another time, or a writer will say why."""
+        """None if rows of it cannot go downstream now: they are of another time, a writer will say why, or
+        there are none, of a view."""
         number = table_id(version)
         if number not in self._downstream:
             table = read_table(self._connection, *version.downstream)
@@ -266,5 +268,5 @@ class DownstreamTables:
             self._downstream[number] = table
         try:
             return target_of(version, 1, self._downstream[number])
-        except DownstreamError:
+        except (DownstreamError, UnsupportedTable):
             return None

@@ -30,8 +30,8 @@ from tidb_binlog.errors import ConfigError, Unavailable
 
 PROGRAMS: Final = (*SERVERS, "pump", "drainer")
 STALLED_S: Final = 120.0
-_GO_PUMP_STALLED_S: Final = 660.0
-"""A Go Pump waits ten minutes for a transaction whose TiDB died before its rows were in TiKV."""
+_DEAD_TIDB_S: Final = 660.0
+"""A Pump waits ten minutes for a transaction of which TiKV has no trace, since its TiDB was killed."""
 _SHOWN: Final = 40
 _UNFINISHED: Final = b"""SELECT job_id FROM information_schema.ddl_jobs
 WHERE state NOT IN ('synced', 'cancelled', 'rollback done') AND job_type NOT LIKE '%subjob%' LIMIT 1"""
@@ -64,7 +64,7 @@ class Campaign:
         self._cluster = cluster
         self._random = Random(f"{options.seed} kills")
         self._drainer: Node | None = None
-        self._stalled_s = _GO_PUMP_STALLED_S if options.go_pump and options.kills else STALLED_S
+        self._stalled_s = _DEAD_TIDB_S if options.kills else STALLED_S
         self._is_doubled = False
         self.waits: list[dict[str, Any]] = []
         self.kills: Counter[str] = Counter()
