@@ -162,7 +162,7 @@ async def run_round(
                 known.read(path)
         await asyncio.sleep(rng.uniform(0, 0.3))
         pump.kill()
-        await asyncio.to_thread(writer.wait, 60)
+        await asyncio.to_thread(writer.wait, PATIENCE_S)
     finally:
         if writer.poll() is None:
             writer.kill()

@@ -50,7 +50,7 @@ ENVIRONMENT = {
 
 def output(*command: str | Path, **environment: str) -> str:
     done = subprocess.run(
-        command, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, timeout=200
+        command, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout + done.stderr

@@ -47,7 +47,7 @@ def run(command: Iterable[object], cwd: Path, **environ: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

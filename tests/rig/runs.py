@@ -16,7 +16,7 @@ from tests.rig import ROOT
 
 PLAYGROUND = "binlog_playground"
 RIG = "tests.rig"
-DEADLINE_S = 240
+DEADLINE_S = 560
 
 
 @pytest.fixture

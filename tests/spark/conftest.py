@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,18 +24,20 @@ from tidb_binlog import clock
 ROOM = Path(__file__).parent
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """What a checkout makes once is no part of a test's time."""
-    if any(ROOM in item.path.parents for item in session.items):
-        spark_home.environ()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool, bool]:
+    """Tests with a JVM, and they alone, wait here for what a checkout makes once, not within their time."""
+    if ROOM in item.path.parents and (
+        item.get_closest_marker("integration") or "started" in item.fixturenames
+    ):
+        _quick_start()
+    return (yield)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _quick_start() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in spark_home.environ().items():
-            patch.setenv(name, value)
-        yield
+@cache
+def _quick_start() -> None:
+    """Of the JVMs of this process, and of those of its children."""
+    os.environ.update(spark_home.environ())
 
 
 @dataclass(frozen=True)

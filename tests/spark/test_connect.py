@@ -15,7 +15,10 @@ from drainer.spark import arguments
 from tests.architecture.source import ROOT
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import FlagError
+
+pytestmark = pytest.mark.integration
 
 CLIENT = """
 import sys, threading
@@ -52,7 +55,7 @@ def test_read_and_stats_do_without_a_context(tmp_path: Path) -> None:
         cwd=ROOT,
         text=True,
         capture_output=True,
-        timeout=250,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

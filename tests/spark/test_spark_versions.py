@@ -17,6 +17,7 @@ from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.spark.support import spark_versions
+from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Unavailable
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING_S + 100)]
@@ -56,7 +57,7 @@ async def test_a_whole_run_of_an_older_release(
         cwd=ROOT,
         text=True,
         capture_output=True,
-        timeout=200,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

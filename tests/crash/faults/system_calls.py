@@ -26,6 +26,7 @@ from tests.crash import ledger
 from tests.crash.acknowledged import WAYS, judge, stage
 from tests.crash.ledger import Ledger
 from tests.pump.support.process import ROOT, PumpProcess
+from tests.waiting import PATIENCE_S
 from tidb_binlog.record import encode_value
 
 CALLS = ("fdatasync", "writev", "write", "fsync", "openat", "rename", "unlink", "ftruncate", "pwrite64")
@@ -85,7 +86,7 @@ async def suffer(pump: TracedPump, path: Path, cluster_id: int, known: Ledger, w
         await asyncio.sleep(0.02)
     died = pump.is_dead
     pump.kill()
-    await asyncio.to_thread(writer.wait, 60)
+    await asyncio.to_thread(writer.wait, PATIENCE_S)
     known.read(path)
     return "under load" if died else "not reached"
 

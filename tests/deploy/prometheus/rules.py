@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import yaml
 
+from tests.waiting import PATIENCE_S
+
 ROOT: Final = Path(__file__).resolve().parents[3]
 DIRECTORY: Final = ROOT / "deploy" / "prometheus"
 DASHBOARDS: Final = {
@@ -79,4 +81,4 @@ def program(name: str) -> str:
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [program("promtool"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -22,6 +22,7 @@ from drainer.mysql.connection import Target
 from drainer.operate.control.pause_and_reload import Control
 from drainer.stream.pull.merged import MergedBatch
 from tests.drainer.ddl.quarantine.stage import Stage, ddl
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import Corruption, Unavailable
 from tidb_binlog.etcd.registry import connect_registry
@@ -188,5 +189,5 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
         assert not any(upstream.away.values()), "the store left while it was asked, and was waited for"
         assert sink.start_ts == (199 if waits else 300)
         await runner.run(nothing())
-        assert await runner.stop(10.0) is True
+        assert await runner.stop(PATIENCE_S) is True
     await nodes.close()

@@ -14,7 +14,7 @@ from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import Item, Transaction
 from tests.contract.beds import Medium, MemorySink
 from tests.fakes import virtual_time
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Conflict, Rejected, Unavailable
 from tidb_binlog.status.troubles import STUCK_S
@@ -219,7 +219,7 @@ async def test_the_end_of_the_stream_ends_the_hold() -> None:
     async with Stream() as stream:
         stream.give(10, watermark=15)
         held = await stream.hold.ask(limit_s=30.0)
-        assert await stream.runner.stop(5.0)
+        assert await stream.runner.stop(PATIENCE_S)
         assert stream.hold.release(held.token).why == "the drainer stops"
         with pytest.raises(Unavailable):
             await stream.hold.ask()

@@ -46,6 +46,7 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from pumpclient import create_table_job
 from tests.rig.workload.limits import MARIADB, misplaced
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
@@ -234,7 +235,7 @@ class Life:
             if tasks[0] in done and dies_at_ts is None:
                 if at_end is not None:
                     await at_end(self.sink)
-                ended = await self.runner.stop(60.0)
+                ended = await self.runner.stop(PATIENCE_S)
                 assert ended
             return ended
         except RowsRefused as refused:

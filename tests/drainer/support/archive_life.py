@@ -18,6 +18,7 @@ from drainer.sink.file.remote_files import open_remote
 from drainer.sink.runner import Runner
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import Item, Transaction
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.record import decode_file
 
@@ -86,7 +87,7 @@ class Life:
     async def whole(self) -> None:
         """To the end of the stream, and a graceful stop."""
         await self.runner.run(self.batches())
-        assert await self.runner.stop(30)
+        assert await self.runner.stop(PATIENCE_S)
 
 
 async def whole(directory: Path, source: Ready, **settings: Any) -> None:

@@ -17,7 +17,7 @@ from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.txn import INSERT, UPDATE
 from pumpclient.schema.ddl_job import create_database_job
 from tests.drainer.support.apply_life import Life, Recording, column, create_job, created, run
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog
 from tidb_binlog.record import crc32c
 from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
@@ -213,7 +213,7 @@ class Running:
     async def stop(self) -> None:
         self._given.put_nowait(None)
         await self.task
-        assert await self.runner.stop(30.0)
+        assert await self.runner.stop(PATIENCE_S)
         for task in self._others:
             task.cancel()
         await asyncio.gather(*self._others, return_exceptions=True)

@@ -23,6 +23,7 @@ from drainer.txn import Ddl, Item, Transaction
 from tests.drainer.support.archive_life import Ready, merged_of
 from tests.drainer.support.relay_world import items
 from tests.fakes.kafka import Message
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
 
@@ -144,7 +145,7 @@ class Life:
     async def whole(self, size: int = 10) -> None:
         """To the end of the stream, and a graceful stop."""
         await self.run(size)
-        assert await self.runner.stop(30.0)
+        assert await self.runner.stop(PATIENCE_S)
 
     async def die(self) -> None:
         """What is under way is given up."""

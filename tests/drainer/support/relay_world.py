@@ -48,6 +48,7 @@ from drainer.txn import Ddl, Item
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import clean
 from tests.rig.workload.limits import MARIADB
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError
 
@@ -157,7 +158,7 @@ def recovery(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] =
 
 
 async def recover(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> Summary:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         return await recovery(target, path, lanes, rules).run()
 
 

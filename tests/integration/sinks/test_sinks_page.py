@@ -50,7 +50,9 @@ def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
 
 
 def test_the_sink_follows_what_ddl_does_to_rows() -> None:

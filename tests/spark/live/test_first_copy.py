@@ -42,7 +42,7 @@ from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.spark.support.first_copy_world import VERSIONED, app, change
 from tests.spark.support.spark_command import SparkCommand
-from tests.waiting import until_here
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog import tso
 from tidb_binlog.cluster.node import READER, NodeStatus
 from tidb_binlog.cluster.registry import NodeEntry
@@ -310,32 +310,30 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
         )
         try:
             first = begin()
-            await asyncio.to_thread(until_here, lambda: running(first, 0), seconds=150)
+            await asyncio.to_thread(until_here, lambda: running(first, 0))
             first.process.kill()
             ((t, phase),) = state()
             assert phase == "loading"
             for number in range(1, 20):
                 await change(publisher, connection, number)
-            await asyncio.to_thread(until_here, lambda: not first.workers(), seconds=150)
+            await asyncio.to_thread(until_here, lambda: not first.workers())
             second, done = begin(), copied_chunks()
-            await asyncio.to_thread(
-                until_here, lambda: running(second, done) and second.workers(), seconds=150
-            )
+            await asyncio.to_thread(until_here, lambda: running(second, done) and second.workers())
             held = ", ".join(f"m_copy.{name} WRITE" for name in ("keyed", "plain", "named"))
             with closing(connect(target)) as lock:  # so that they are killed in the middle of a chunk
                 lock.run(f"LOCK TABLES {held}".encode())
-                await asyncio.to_thread(until_here, lambda: connection.rows(WAITS_FOR_LOCK), seconds=150)
+                await asyncio.to_thread(until_here, lambda: connection.rows(WAITS_FOR_LOCK))
                 for pid in second.workers():
                     os.kill(pid, signal.SIGKILL)
             for number in range(20, 40):
                 await change(publisher, connection, number)
-            assert await asyncio.to_thread(second.process.wait, 200) == 0, log.read_text()
+            assert await asyncio.to_thread(second.process.wait, PATIENCE_S) == 0, log.read_text()
             assert state() == [(t, "done")]
             assert "chunks are tried again" in log.read_text()
             assert contents(connection, "m_copy") == contents(connection, "m_app")
             await change(publisher, connection, 40)
             third = begin()
-            assert await asyncio.to_thread(third.process.wait, 200) == 0
+            assert await asyncio.to_thread(third.process.wait, PATIENCE_S) == 0
             assert "nothing to copy" in log.read_text()
             assert contents(connection, "m_copy") == contents(connection, "m_app")
         finally:
@@ -378,19 +376,19 @@ async def test_a_drainer_goes_on_from_the_copy_and_the_stream_from_the_drainer(
         try:
             copy = SparkCommand(["load", *config, "--no-stream", "--master", "local[2]"], log)
             endings.append(copy.kill_all)
-            assert await asyncio.to_thread(copy.process.wait, 200) == 0, log.read_text()
+            assert await asyncio.to_thread(copy.process.wait, PATIENCE_S) == 0, log.read_text()
             for number in range(1, 20):
                 await change(publisher, connection, number)
             process = Forked("drainer", drainer)
             endings.append(process.kill)
             await asyncio.to_thread(until_here, is_equal)
             process.terminate()
-            assert await asyncio.to_thread(process.wait, 60) == 0
+            assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
             for number in range(20, 40):
                 await change(publisher, connection, number)
             stream = SparkCommand(["stream", *config, "--once", "--interval", "50ms"], log)
             endings.append(stream.kill_all)
-            assert await asyncio.to_thread(stream.process.wait, 200) == 0, log.read_text()
+            assert await asyncio.to_thread(stream.process.wait, PATIENCE_S) == 0, log.read_text()
             assert is_equal()
         finally:
             for end in endings:

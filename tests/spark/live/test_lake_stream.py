@@ -33,7 +33,7 @@ from tests.integration.support.subscribed_shop import shop, write
 from tests.object_store import SECRET, ObjectStore
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.errors import Conflict, Unavailable
 
 pytestmark = pytest.mark.integration
@@ -193,7 +193,7 @@ async def test_a_drainer_and_a_stream_take_turns_over_the_same_tables(
         with pytest.raises(Conflict, match="drainer drainer-under-test is running"):
             await life(settings)
         process.terminate()
-        assert await asyncio.to_thread(process.wait, 60) == 0
+        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
         await write_some()
         await life(settings)
         assert ids(bed) == written
@@ -319,7 +319,7 @@ async def test_a_bucket_that_nobody_may_write_any_more_loses_nothing(
         with s3.asking_for_keys():
             running = asyncio.create_task(asyncio.to_thread(stream.wait))
             try:
-                await until(lambda: running.done() or "batch is tried again" in caplog.text, seconds=120)
+                await until(lambda: running.done() or "batch is tried again" in caplog.text)
                 assert ids_in_s3(settings) == [1, 2]
             finally:
                 if not running.done():

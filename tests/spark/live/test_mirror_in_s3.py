@@ -20,7 +20,7 @@ from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.spark.support import spark_versions
 from tests.spark.support.spark_command import SparkCommand
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING_S + 600)]
 
@@ -124,7 +124,7 @@ async def test_a_mirror_in_an_object_store(
     if is_killed:
         command = mirror.begin()
         try:
-            await until(lambda: command.process.poll() is not None or mirror.rows("orders"), seconds=300)
+            await until(lambda: command.process.poll() is not None or mirror.rows("orders"))
             assert command.process.poll() is None, mirror.log.read_text()[-4000:]
             rows = await change(publisher, 10)
         finally:
@@ -135,7 +135,7 @@ async def test_a_mirror_in_an_object_store(
     await write(publisher, 1, 2, table="items")
     again = mirror.begin("--once")
     try:
-        assert await asyncio.to_thread(again.process.wait, 300) == 0, mirror.log.read_text()[-4000:]
+        assert await asyncio.to_thread(again.process.wait, PATIENCE_S) == 0, mirror.log.read_text()[-4000:]
     finally:
         again.kill_all()
     assert mirror.rows("orders") == [

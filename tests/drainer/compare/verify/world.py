@@ -17,6 +17,7 @@ from drainer.compare.verify.row_source import Sides, sides_at_rest
 from drainer.compare.verify.table_work import Request
 from drainer.compare.verify.verifying import Pace, Progress, Verifying
 from drainer.mysql.connection import Connection, Target, connect
+from tests.waiting import PATIENCE_S
 
 UPSTREAM, DOWNSTREAM = "verify_up", "verify_down"
 QUICK = Pace(workers=2, retries=0, retry_pause_s=0.0, chunk_rows=20)
@@ -56,7 +57,7 @@ class World:
                 stdin=file,
                 capture_output=True,
                 env={**os.environ, "MYSQL_PWD": target.password},
-                timeout=120,
+                timeout=PATIENCE_S,
                 check=False,
             )
 

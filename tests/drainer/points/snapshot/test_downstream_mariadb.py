@@ -23,6 +23,7 @@ from drainer.stream.pull.merged import MergedBatch
 from pumpclient.testing import MemoryRegistry
 from tests.drainer.support.apply_life import Life, run
 from tests.drainer.support.held_life import TwoTables, hold_of, settings_of
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import DownstreamError, Rejected, Unavailable
 from tidb_binlog.net.http_client import Page
@@ -52,7 +53,7 @@ async def running(target: Target) -> AsyncIterator[Life]:
     while life.runner.resolved_ts < ROWS[0]:
         await asyncio.sleep(0.001)
     yield life
-    assert await life.runner.stop(10.0)
+    assert await life.runner.stop(PATIENCE_S)
     await task
 
 

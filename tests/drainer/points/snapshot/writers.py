@@ -21,6 +21,7 @@ from pumpclient import OutcomeTable, Publisher
 from pumpclient.testing import MemoryCluster
 from tests.drainer.support.apply_life import Life, Recording, run
 from tests.drainer.support.held_life import TABLES, TwoTables, hold_of, settings_of
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 
 OUTCOMES = "app.binlog_outcome"
@@ -107,7 +108,7 @@ class World:
         for task in writing:
             task.cancel()
         await asyncio.gather(*writing, return_exceptions=True)
-        assert await self.life.runner.stop(10.0)
+        assert await self.life.runner.stop(PATIENCE_S)
         await applying
         await publisher.close(drain_s=0.0)
 

@@ -99,7 +99,7 @@ async def test_killed_at_random_every_row_comes_once(scenario: str, named: bool,
     position = 0
     serving = asyncio.create_task(cluster.serve())
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 presence = MemoryPresence(position) if named else None
                 stream = cluster.open(position, presence)

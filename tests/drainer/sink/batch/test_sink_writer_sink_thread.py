@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from drainer.sink.batch.sink_writer import Raised, SinkThread
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ async def test_a_coroutine_that_hangs_is_cancelled_by_the_end(thread: SinkThread
             ended.set()
 
     hanging = asyncio.create_task(thread.call(hang))
-    assert await asyncio.to_thread(began.wait, 60)
+    assert await asyncio.to_thread(began.wait, PATIENCE_S)
     thread.end()
     await asyncio.to_thread(thread.join)
     assert ended.is_set()

@@ -18,7 +18,7 @@ from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from tests.drainer.support.archive_life import payloads
 from tests.drainer.support.basis_world import Upstream, keyed, routes
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.clock import SystemClock
 
 
@@ -56,7 +56,7 @@ async def test_rules_change_when_all_before_is_in_the_archive(tmp_path: Path) ->
     control.resume()
     given.put_nowait(None)
     await running
-    assert await runner.stop(30)
+    assert await runner.stop(PATIENCE_S)
     rows = payloads(tmp_path)[-4:]
     assert [b"moved" in one or b"again" in one for one in rows] == [False, False, False, True]
     assert b"again" in rows[-1]

@@ -25,7 +25,7 @@ from tests.drainer.support.archive_life import Life, Ready, payloads, whole
 from tests.drainer.support.relay_world import items
 from tests.object_store import SECRET, ObjectStore
 from tests.rig.proxy import Proxy
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import (
     BinlogError,
@@ -173,7 +173,7 @@ async def test_two_drainers_do_not_write_one_archive(each_s3: ObjectStore, tmp_p
         Life(tmp_path / "first", source, remote=place)
     second = Life(tmp_path / "second", source, remote=place)  # its successor, on another host
     await second.runner.run(second.batches())
-    assert await second.runner.stop(30)
+    assert await second.runner.stop(PATIENCE_S)
     expected = each_s3.objects()
     await first.runner.run(first.batches())
     with pytest.raises(Conflict, match="is written by drainer-1"):
@@ -263,7 +263,7 @@ async def test_the_stream_waits_where_much_is_to_be_uploaded(
             yield batch
 
     await life.runner.run(batches())
-    assert await life.runner.stop(30)
+    assert await life.runner.stop(PATIENCE_S)
     assert 2 <= most < 8
 
 

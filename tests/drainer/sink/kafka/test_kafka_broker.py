@@ -108,7 +108,7 @@ async def test_a_broker_that_is_killed_loses_nothing_and_has_nothing_twice(
         assert not running.done()
         kafka.come_up()
     await running
-    assert await life.runner.stop(60.0)
+    assert await life.runner.stop(PATIENCE_S)
     assert values(kafka.messages(TOPIC)) == payloads(stream)
     assert life.sink.stored_ts == stream[-1].commit_ts
 
@@ -178,7 +178,7 @@ async def test_a_topic_that_nobody_made_is_waited_for(kafka_broker: KafkaBroker,
     await until(lambda: "has no topic made-later" in life.sink.held_up)
     await asyncio.to_thread(kafka_broker.create, "made-later")
     await running
-    assert await life.runner.stop(30.0)
+    assert await life.runner.stop(PATIENCE_S)
     assert values(kafka_broker.messages("made-later")) == payloads(stream)
 
 

@@ -35,7 +35,7 @@ from tests.fakes.kafka import (
     Message,
     MockKafka,
 )
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.wire import secondary_binlog_pb2 as pb
@@ -97,7 +97,7 @@ async def test_brokers_that_go_are_waited_for(kafka: MockKafka, tmp_path: Path) 
     assert not running.done()
     kafka.come_up()
     await running
-    assert await life.runner.stop(30.0)
+    assert await life.runner.stop(PATIENCE_S)
     assert life.sink.held_up == ""
     assert values(kafka.messages(TOPIC)) == payloads(stream)
 
@@ -113,7 +113,7 @@ async def test_brokers_that_are_away_when_a_topic_is_first_used_are_waited_for(
     assert "does not answer" in life.sink.held_up
     kafka.come_up()
     await running
-    assert await life.runner.stop(30.0)
+    assert await life.runner.stop(PATIENCE_S)
     assert values(kafka.messages(TOPIC)) == payloads(stream)
 
 

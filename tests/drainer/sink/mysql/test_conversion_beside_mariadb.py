@@ -74,7 +74,7 @@ async def test_other_tables_go_on(target: Target, monkeypatch: pytest.MonkeyPatc
     running = asyncio.create_task(life.run(at_end=lambda sink: sink.finish_waiting()))
     try:
         async with asyncio.timeout(PATIENCE_S):
-            assert await asyncio.to_thread(begun.wait, 60)
+            assert await asyncio.to_thread(begun.wait, PATIENCE_S)
             while run(target, f"SELECT id FROM {SCHEMA}.u") != [(7,)]:
                 await asyncio.sleep(0.02)
         (waiting,) = life.sink.quarantine.documents()

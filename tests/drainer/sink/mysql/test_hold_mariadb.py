@@ -14,6 +14,7 @@ from drainer.operate.control.hold_state import HoldPoint
 from drainer.stream.pull.merged import MergedBatch
 from tests.drainer.support.apply_life import Life, Recording
 from tests.drainer.support.held_life import TwoTables
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 TRANSACTIONS, FIRST_TS, STEP = 300, 1000, 10
@@ -30,10 +31,13 @@ async def test_a_snapshot_has_all_up_to_the_hold_and_nothing_above_it(target: Ta
     life = Life(recording(), target, lanes=2, batch_rows=20)
     seen: list[tuple[int, list[int]]] = []
 
+    held = asyncio.Event()
+
     async def batches() -> AsyncIterator[MergedBatch]:
         async for batch in life.batches(7):
             yield batch
-            await asyncio.sleep(0.002)
+            if life.runner.handed_over_ts > FIRST_TS:
+                await held.wait()  # the first hold is in the middle of the stream
 
     run = asyncio.create_task(life.runner.run(batches()))
     hold = life.control.hold
@@ -41,6 +45,7 @@ async def test_a_snapshot_has_all_up_to_the_hold_and_nothing_above_it(target: Ta
         await asyncio.sleep(0.001)
     first = await hold.ask()
     opened = [(first.hold_point, await asyncio.to_thread(snapshot, target))]
+    held.set()
     onward = await hold.go_on(first.token, first.hold_point.ts + 5 * STEP + 3)
     opened.append((onward.hold_point, await asyncio.to_thread(snapshot, target)))
     assert hold.release(first.token).valid
@@ -48,7 +53,7 @@ async def test_a_snapshot_has_all_up_to_the_hold_and_nothing_above_it(target: Ta
     opened.append((second.hold_point, await asyncio.to_thread(snapshot, target)))
     assert hold.release(second.token).valid
     await run
-    assert await life.runner.stop(10.0)
+    assert await life.runner.stop(PATIENCE_S)
     for hold_point, session in opened:
         with contextlib.closing(session):
             seen.append((hold_point.ts, numbers(session, "t")))

@@ -25,6 +25,7 @@ from tests.drainer.support.apply_life import (
     read,
     stored_ts,
 )
+from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.errors import Corruption
 from tidb_binlog.rowcodec.encoder import RowEncoder, prewrite_value
@@ -138,7 +139,7 @@ async def test_half_a_transaction_is_never_applied(target: Target) -> None:
     run = asyncio.create_task(life.runner.run(life.batches(50)))
     with pytest.raises(Corruption):
         await run
-    assert await life.runner.stop(10.0)
+    assert await life.runner.stop(PATIENCE_S)
     connection = connect(target)
     assert connection.rows(b"SELECT * FROM d.t") == []
     connection.close()

@@ -207,7 +207,7 @@ async def test_the_number_of_lanes_changes_while_rows_go_on(target: Target, name
             await asyncio.gather(run, return_exceptions=True)
         else:
             await run
-            assert await life.runner.stop(30.0)
+            assert await life.runner.stop(PATIENCE_S)
     assert differences(name, target) == []
 
 
@@ -222,7 +222,7 @@ async def test_nothing_goes_downstream_while_an_operator_holds_it(target: Target
     assert life.runner.resolved_ts == 0
     life.control.resume()
     await run
-    assert await life.runner.stop(10.0)
+    assert await life.runner.stop(PATIENCE_S)
     assert count(target) == (ROWS, ROWS)
 
 
@@ -274,7 +274,7 @@ async def test_what_was_set_aside_is_looked_through_once_a_minute(
     await some_rounds()
     assert purges == [entries[-1].commit_ts] * 2
     keeping.cancel()
-    assert await life.runner.stop(10.0)
+    assert await life.runner.stop(PATIENCE_S)
 
 
 async def test_a_ddl_that_takes_long_says_how_far_it_is(
