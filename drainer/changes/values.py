@@ -30,21 +30,14 @@ from typing import Any, Final
 
 from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
-from tidb_binlog.rowcodec.datum import (
-    read_bytes,
-    read_double,
-    read_duration,
-    read_float,
-    read_int,
-    read_packed_time,
-    read_unsigned,
-)
+from tidb_binlog.rowcodec.datum import read_duration, read_packed_time
 from tidb_binlog.rowcodec.decimals import decimal_str, header_of, read_decimal
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.rowcodec.strict import Reader
 from tidb_binlog.rowcodec.temporal import TIME_END_NS, date_text, datetime_text, duration_text
 from tidb_binlog.rowcodec.time_caches import CACHE_MAX, Fractions, Seconds, cached_reader
 from tidb_binlog.rowcodec.values import (
+    RAW,
     EnumValue,
     JsonText,
     PartialDate,
@@ -54,26 +47,10 @@ from tidb_binlog.rowcodec.values import (
 )
 from tidb_binlog.table_info import DATE_AND_TIME_KINDS, Column, ColumnKind, FieldType
 
-RawReader = Callable[[bytes, int], tuple[Any, int]]
 _NO_NAMES: Final[Mapping[str, Any]] = MappingProxyType({})
 
-_RAW: Final[dict[ColumnKind, RawReader]] = {
-    ColumnKind.SIGNED: read_int,
-    ColumnKind.UNSIGNED: read_int,
-    ColumnKind.YEAR: read_int,
-    ColumnKind.BIT: read_unsigned,
-    ColumnKind.ENUM: read_unsigned,
-    ColumnKind.SET: read_unsigned,
-    ColumnKind.FLOAT: read_float,
-    ColumnKind.DOUBLE: read_double,
-    ColumnKind.DECIMAL: read_decimal,
-    ColumnKind.TEXT: read_bytes,
-    ColumnKind.BINARY: read_bytes,
-    ColumnKind.JSON: read_json,
-}
 
-
-def shown(read: RawReader, show: Callable[[Any], Any]) -> Reader:
+def shown(read: Reader, show: Callable[[Any], Any]) -> Reader:
     """A reader that gives what `show` makes of what another one gives."""
 
     def reader(b: bytes, i: int) -> tuple[Any, int]:
@@ -113,7 +90,7 @@ def shown_conversion(
     if kind is ColumnKind.TIME:
         read = shown(read_duration, lambda ns: show(duration_text(ns, fsp)))
     else:
-        read = shown(_RAW[kind], show)
+        read = shown(RAW[kind].read, show)
     return Conversion(shape, expression, read, names, null=null)
 
 

@@ -197,21 +197,40 @@ def _json(b: bytes, i: int) -> tuple[str, int]:
     return text.decode(), end
 
 
+_SIGNED: Final = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
+_NUMBER: Final = Conversion(Shape.UNSIGNED, "u", read_unsigned)
+_STRING: Final = Conversion(Shape.BYTES, "s", read_bytes)
+RAW: Final[dict[ColumnKind, Conversion]] = {
+    ColumnKind.SIGNED: _SIGNED,
+    ColumnKind.UNSIGNED: Conversion(Shape.UNSIGNED, "u", read_int),
+    ColumnKind.YEAR: _SIGNED,
+    ColumnKind.BIT: _NUMBER,
+    ColumnKind.ENUM: _NUMBER,
+    ColumnKind.SET: _NUMBER,
+    ColumnKind.FLOAT: Conversion(Shape.CALL, "", read_float),
+    ColumnKind.DOUBLE: Conversion(Shape.DOUBLE, "u", read_double),
+    ColumnKind.DECIMAL: Conversion(Shape.CALL, "", read_decimal),
+    ColumnKind.TEXT: _STRING,
+    ColumnKind.BINARY: _STRING,
+    ColumnKind.JSON: Conversion(Shape.CALL, "", read_json),
+}
+"""What a datum holds: a number (of an ENUM its index, of a SET its mask), the text of a DECIMAL, the bytes of
+a string or of JSON as text. Of dates and times each target has a form of its own."""
+
+
+def raw_conversion(field_type: FieldType, place: int) -> Conversion:
+    """What the datums of a column hold."""
+    return RAW[field_type.kind]
+
+
 def _always(conversion: Conversion) -> Callable[[FieldType, int], Conversion]:
     return lambda field_type, place: conversion
 
 
-_SIGNED: Final = _always(Conversion(Shape.SIGNED, SIGNED_VALUE, read_int))
 _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = {
-    ColumnKind.SIGNED: _SIGNED,
-    ColumnKind.UNSIGNED: _always(Conversion(Shape.UNSIGNED, "u", read_int)),
-    ColumnKind.YEAR: _SIGNED,
-    ColumnKind.BIT: _always(Conversion(Shape.UNSIGNED, "u", read_unsigned)),
-    ColumnKind.FLOAT: _always(Conversion(Shape.CALL, "", read_float)),
-    ColumnKind.DOUBLE: _always(Conversion(Shape.DOUBLE, "u", read_double)),
+    **dict.fromkeys(RAW, raw_conversion),
     ColumnKind.DECIMAL: decimal_conversion,
     ColumnKind.TEXT: _always(Conversion(Shape.BYTES, "s.decode()", read_text)),
-    ColumnKind.BINARY: _always(Conversion(Shape.BYTES, "s", read_bytes)),
     ColumnKind.ENUM: _enum,
     ColumnKind.SET: _set,
     ColumnKind.DATE: _date,

@@ -22,14 +22,8 @@ from typing import Any, Final
 
 from drainer.changes.values import shown_conversion
 from tidb_binlog.late_dataclass import dataclass, field
-from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from tidb_binlog.rowcodec.datum import (
-    read_bytes,
-    read_double,
-    read_int,
-    read_unsigned,
-)
-from tidb_binlog.rowcodec.strict import Reader
+from tidb_binlog.rowcodec.codegen import Conversion
+from tidb_binlog.rowcodec.values import RAW
 from tidb_binlog.rowcodec.varint import put_uvarint
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
 
@@ -168,33 +162,22 @@ def _year_text(value: int) -> bytes:
     return _text(b"%d" % value)
 
 
-def _form(
-    conversion: Conversion,
-    pieces: tuple[str, ...],
-    write: Callable[[Any], bytes],
-    names: Mapping[str, Any] | None = None,
-) -> _Former:
+def _form(pieces: tuple[str, ...], write: Callable[[Any], bytes], **names: Any) -> _Former:
     """Of a kind whose columns are all written alike."""
-    return lambda field_type: ColumnForm(conversion, pieces, write, not field_type.not_null, names or {})
+    return lambda field_type: ColumnForm(RAW[field_type.kind], pieces, write, not field_type.not_null, names)
 
 
 def _signed(field_type: FieldType) -> ColumnForm:
     pieces = (f"INT64[{{v}}] if 0 <= {{v}} < {_CACHED_MAX} else int64_far({{v}})",)
     names: dict[str, Any] = {"INT64": _small(0x10), "int64_far": _int64_far}
-    conversion = Conversion(Shape.SIGNED, SIGNED_VALUE, read_int)
-    return ColumnForm(conversion, pieces, _int64, not field_type.not_null, names)
+    return ColumnForm(RAW[field_type.kind], pieces, _int64, not field_type.not_null, names)
 
 
-def _number_of(read: Reader) -> _Former:
-    """A number without a sign: an unsigned integer, the index of an ENUM or the mask of a SET."""
+def _number(field_type: FieldType) -> ColumnForm:
+    """Without a sign: an unsigned integer, the index of an ENUM or the mask of a SET."""
     pieces = (f"UINT[{{v}}] if {{v}} < {_CACHED_MAX} else uint_far({{v}})",)
-    conversion = Conversion(Shape.UNSIGNED, "u", read)
-
-    def form(field_type: FieldType) -> ColumnForm:
-        names = {"UINT": _small(0x18), "uint_far": _uint_far}
-        return ColumnForm(conversion, pieces, _uint64, not field_type.not_null, names)
-
-    return form
+    names = {"UINT": _small(0x18), "uint_far": _uint_far}
+    return ColumnForm(RAW[field_type.kind], pieces, _uint64, not field_type.not_null, names)
 
 
 def _bit(field_type: FieldType) -> ColumnForm:
@@ -204,9 +187,8 @@ def _bit(field_type: FieldType) -> ColumnForm:
         return _bytes(value.to_bytes(width, "big"))
 
     # Names of a reader are shared by its columns, so that of a width has the width in it.
-    conversion = Conversion(Shape.UNSIGNED, "u", read_unsigned)
     pieces, names = (f"bits{width}({{v}})",), {f"bits{width}": bits}
-    return ColumnForm(conversion, pieces, bits, not field_type.not_null, names)
+    return ColumnForm(RAW[field_type.kind], pieces, bits, not field_type.not_null, names)
 
 
 def _as_it_is(value: bytes) -> bytes:
@@ -221,28 +203,20 @@ def _made(show: Callable[[Any], bytes]) -> _Former:
 
 
 _TEXT: Final = _made(_column_of_text)
-_STRING: Final = Conversion(Shape.BYTES, "s", read_bytes)
 _FORMS: Final[dict[ColumnKind, _Former]] = {
     ColumnKind.SIGNED: _signed,
-    ColumnKind.UNSIGNED: _number_of(read_int),
-    ColumnKind.YEAR: _form(
-        Conversion(Shape.SIGNED, SIGNED_VALUE, read_int), ("year({v})",), _year_text, {"year": _year_text}
-    ),
+    ColumnKind.UNSIGNED: _number,
+    ColumnKind.YEAR: _form(("year({v})",), _year_text, year=_year_text),
     ColumnKind.BIT: _bit,
     ColumnKind.FLOAT: _made(_float),
     ColumnKind.DOUBLE: _form(
-        Conversion(Shape.DOUBLE, "u", read_double),
-        ("DOUBLE", "pack_double({v})"),
-        _float,
-        {"pack_double": _double.pack, "DOUBLE": b"\n\x09\x21"},
+        ("DOUBLE", "pack_double({v})"), _float, pack_double=_double.pack, DOUBLE=b"\n\x09\x21"
     ),
     ColumnKind.DECIMAL: _TEXT,
-    ColumnKind.TEXT: _form(_STRING, ("TEXT_HEADS[len({v})]", "{v}"), _text, {"TEXT_HEADS": _TEXT_HEADS}),
-    ColumnKind.BINARY: _form(
-        _STRING, ("BYTES_HEADS[len({v})]", "{v}"), _bytes, {"BYTES_HEADS": _BYTES_HEADS}
-    ),
-    ColumnKind.ENUM: _number_of(read_unsigned),
-    ColumnKind.SET: _number_of(read_unsigned),
+    ColumnKind.TEXT: _form(("TEXT_HEADS[len({v})]", "{v}"), _text, TEXT_HEADS=_TEXT_HEADS),
+    ColumnKind.BINARY: _form(("BYTES_HEADS[len({v})]", "{v}"), _bytes, BYTES_HEADS=_BYTES_HEADS),
+    ColumnKind.ENUM: _number,
+    ColumnKind.SET: _number,
     ColumnKind.DATE: _TEXT,
     ColumnKind.DATETIME: _TEXT,
     ColumnKind.TIMESTAMP: _TEXT,

@@ -29,21 +29,12 @@ from typing import Any, Final
 from drainer.mysql.literal.charset import Charset
 from drainer.mysql.literal.quoting import binary_literal, text_literal
 from tidb_binlog.late_dataclass import dataclass, field, replace
-from tidb_binlog.rowcodec.binary_json import read_json
-from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from tidb_binlog.rowcodec.datum import (
-    read_bytes,
-    read_double,
-    read_duration,
-    read_float,
-    read_int,
-    read_packed_time,
-    read_unsigned,
-)
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import read_duration, read_packed_time, read_unsigned
 from tidb_binlog.rowcodec.decimals import decimal_bytes, header_of, read_decimal
 from tidb_binlog.rowcodec.temporal import date_text, datetime_text, duration_text, fraction_text
 from tidb_binlog.rowcodec.time_caches import Fractions, Seconds, cached_reader
-from tidb_binlog.rowcodec.values import set_reader, set_text
+from tidb_binlog.rowcodec.values import RAW, set_reader, set_text
 from tidb_binlog.table_info import Column, ColumnKind
 
 NULL: Final = b"NULL"
@@ -85,25 +76,13 @@ class ColumnSql:
     names: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _integer_sql(column: Column, conversion: Conversion) -> ColumnSql:
-    return ColumnSql(column, conversion, "%d", "{v}", integer_literal, integer_literal)
-
-
-def _signed(column: Column, place: int) -> ColumnSql:
-    return _integer_sql(column, Conversion(Shape.SIGNED, SIGNED_VALUE, read_int))
-
-
-def _unsigned(column: Column, place: int) -> ColumnSql:
-    return _integer_sql(column, Conversion(Shape.UNSIGNED, "u", read_int))
-
-
-def _bit(column: Column, place: int) -> ColumnSql:
-    return _integer_sql(column, Conversion(Shape.UNSIGNED, "u", read_unsigned))
+def _integer(column: Column, place: int) -> ColumnSql:
+    return ColumnSql(column, RAW[column.type.kind], "%d", "{v}", integer_literal, integer_literal)
 
 
 def _year(column: Column, place: int) -> ColumnSql:
     # A number below 100 compared with a YEAR could be read as a year of two digits.
-    return replace(_signed(column, place), compare=lambda year: b"'%04d'" % year)
+    return replace(_integer(column, place), compare=lambda year: b"'%04d'" % year)
 
 
 def _set(column: Column, place: int) -> ColumnSql:
@@ -114,7 +93,7 @@ def _set(column: Column, place: int) -> ColumnSql:
     def compare(mask: int) -> bytes:
         return text_literal(set_text(field_type, mask).encode())
 
-    return replace(_integer_sql(column, conversion), compare=compare)
+    return replace(_integer(column, place), conversion=conversion, compare=compare)
 
 
 def _enum(column: Column, place: int) -> ColumnSql:
@@ -137,21 +116,19 @@ def _enum(column: Column, place: int) -> ColumnSql:
     )
 
 
-def _floating(column: Column, conversion: Conversion, compare: Callable[[float], bytes]) -> ColumnSql:
-    names = {"double_literal": double_literal}
-    return ColumnSql(column, conversion, "%b", "double_literal({v})", double_literal, compare, names=names)
-
-
 def _float(column: Column, place: int) -> ColumnSql:
     # A FLOAT(M,D) is the binary32 nearest to D digits, which is what upstream has: no decimal is equal to it.
-    return _floating(column, Conversion(Shape.CALL, "", read_float), double_literal)
+    literal, names = double_literal, {"double_literal": double_literal}
+    return ColumnSql(
+        column, RAW[column.type.kind], "%b", "double_literal({v})", literal, literal, names=names
+    )
 
 
 def _double(column: Column, place: int) -> ColumnSql:
     # DOUBLE(M,D) rounds what it stores to a neighbour of D digits, and finds only what has D digits.
     digits = column.type.decimal
     compare = (lambda value: b"%.*f" % (digits, value)) if digits >= 0 else double_literal
-    return _floating(column, Conversion(Shape.DOUBLE, "u", read_double), compare)
+    return replace(_float(column, place), compare=compare)
 
 
 def _plain(column: Column, conversion: Conversion) -> ColumnSql:
@@ -209,31 +186,22 @@ def _decimal(column: Column, place: int) -> ColumnSql:
     return _plain(column, Conversion(Shape.DECIMAL, f"{name}(d)", _decimal_bytes, names, header=header))
 
 
-def _quoted(column: Column, conversion: Conversion) -> ColumnSql:
-    return ColumnSql(column, conversion, "'%b'", "{v}", text_literal, text_literal, quoted=True)
-
-
 def _text(column: Column, place: int) -> ColumnSql:
-    return _quoted(column, Conversion(Shape.BYTES, "s", read_bytes))
-
-
-def _json(column: Column, place: int) -> ColumnSql:
-    return _quoted(column, Conversion(Shape.CALL, "", read_json))
+    return ColumnSql(column, RAW[column.type.kind], "'%b'", "{v}", text_literal, text_literal, quoted=True)
 
 
 def _binary(column: Column, place: int) -> ColumnSql:
-    names = {"binary_literal": binary_literal}
-    conversion = Conversion(Shape.BYTES, "s", read_bytes)
+    literal, names = binary_literal, {"binary_literal": binary_literal}
     return ColumnSql(
-        column, conversion, "%b", "binary_literal({v})", binary_literal, binary_literal, names=names
+        column, RAW[column.type.kind], "%b", "binary_literal({v})", literal, literal, names=names
     )
 
 
 _COLUMN_SQL: Final[dict[ColumnKind, Callable[[Column, int], ColumnSql]]] = {
-    ColumnKind.SIGNED: _signed,
-    ColumnKind.UNSIGNED: _unsigned,
+    ColumnKind.SIGNED: _integer,
+    ColumnKind.UNSIGNED: _integer,
     ColumnKind.YEAR: _year,
-    ColumnKind.BIT: _bit,
+    ColumnKind.BIT: _integer,
     ColumnKind.FLOAT: _float,
     ColumnKind.DOUBLE: _double,
     ColumnKind.DECIMAL: _decimal,
@@ -245,7 +213,7 @@ _COLUMN_SQL: Final[dict[ColumnKind, Callable[[Column, int], ColumnSql]]] = {
     ColumnKind.DATETIME: _time,
     ColumnKind.TIMESTAMP: _time,
     ColumnKind.TIME: _duration,
-    ColumnKind.JSON: _json,
+    ColumnKind.JSON: _text,
 }
 
 

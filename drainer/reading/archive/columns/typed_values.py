@@ -19,22 +19,13 @@ from typing import Any, Final
 from drainer.changes.values import element_text, shown
 from drainer.reading.archive.columns.column_types import Family, family_of
 from tidb_binlog.late_dataclass import dataclass
-from tidb_binlog.rowcodec.binary_json import read_json
-from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from tidb_binlog.rowcodec.datum import (
-    read_bytes,
-    read_double,
-    read_duration,
-    read_float,
-    read_int,
-    read_packed_time,
-    read_unsigned,
-)
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import read_duration, read_packed_time, read_unsigned
 from tidb_binlog.rowcodec.defaults import absent_datum
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.strict import Reader, StrictReader
 from tidb_binlog.rowcodec.time_caches import Fractions, Seconds, cached_reader
-from tidb_binlog.rowcodec.values import decimal_conversion, python_conversion
+from tidb_binlog.rowcodec.values import RAW, decimal_conversion, python_conversion, raw_conversion
 from tidb_binlog.table_info import Column, ColumnKind, FieldType, TableInfo
 
 _EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
@@ -100,28 +91,18 @@ def _named(field_type: FieldType, place: int) -> Conversion:
     return Conversion(Shape.UNSIGNED, f"names{place}[u]", read, {f"names{place}": names})
 
 
-_SIGNED: Final = _always(Conversion(Shape.SIGNED, SIGNED_VALUE, read_int))
-_STRING: Final = _always(Conversion(Shape.BYTES, "s", read_bytes))
 _TIME: Final = _always(
     Conversion(Shape.TIME, "second[t] + fraction[q]", shown(read_packed_time, _microseconds), _TIME_NAMES)
 )
 _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType, int], Conversion]]] = {
-    ColumnKind.SIGNED: _SIGNED,
-    ColumnKind.UNSIGNED: _always(Conversion(Shape.UNSIGNED, "u", read_int)),
-    ColumnKind.YEAR: _SIGNED,
-    ColumnKind.BIT: _always(Conversion(Shape.UNSIGNED, "u", read_unsigned)),
-    ColumnKind.FLOAT: _always(Conversion(Shape.CALL, "", read_float)),
-    ColumnKind.DOUBLE: _always(Conversion(Shape.DOUBLE, "u", read_double)),
+    **dict.fromkeys(RAW, raw_conversion),
     ColumnKind.DECIMAL: decimal_conversion,
-    ColumnKind.TEXT: _STRING,
-    ColumnKind.BINARY: _STRING,
     ColumnKind.ENUM: _named,
     ColumnKind.SET: _named,
     ColumnKind.DATE: _date,
     ColumnKind.DATETIME: _TIME,
     ColumnKind.TIMESTAMP: _TIME,
     ColumnKind.TIME: _always(Conversion(Shape.CALL, "", shown(read_duration, lambda ns: ns // 1000))),
-    ColumnKind.JSON: _always(Conversion(Shape.CALL, "", read_json)),
 }
 """Values of a column as it is itself in a data frame."""
 

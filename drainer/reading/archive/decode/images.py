@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from drainer.changes.values import RawReader, shown
+from drainer.changes.values import shown
 from drainer.reading.archive.decode.records import Row, RowRun
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion, Transaction
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
 from tidb_binlog.rowcodec.datum import NULL_DATUM, read_bytes, read_duration, read_int, read_unsigned, skip
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.put import put_bytes, put_int
+from tidb_binlog.rowcodec.strict import Reader
 from tidb_binlog.rowcodec.varint import UINT64_END, put_svarint, put_uvarint
 from tidb_binlog.table_info import Column, ColumnKind, TableInfo
 
@@ -44,7 +45,7 @@ def _as_it_stands(b: bytes, i: int) -> tuple[bytes, int]:
     return b[i:end], end
 
 
-def _of(shape: Shape, read: RawReader, put: Callable[[Any], bytes]) -> Conversion:
+def _of(shape: Shape, read: Reader, put: Callable[[Any], bytes]) -> Conversion:
     return Conversion(shape, "", shown(read, put), _NAMES, raw=shape is not Shape.CALL, null="NIL")
 
 

@@ -45,22 +45,14 @@ from drainer.stream.rules.where.expression import (
 from drainer.stream.rules.where.text_order import BYTES, ORDERS, TextOrder, like
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.late_dataclass import dataclass, field
-from tidb_binlog.rowcodec.codegen import SIGNED_VALUE, Conversion, Shape
-from tidb_binlog.rowcodec.datum import (
-    read_bytes,
-    read_double,
-    read_duration,
-    read_float,
-    read_int,
-    read_packed_time,
-    read_unsigned,
-)
+from tidb_binlog.rowcodec.codegen import Conversion, Shape
+from tidb_binlog.rowcodec.datum import read_duration, read_packed_time
 from tidb_binlog.rowcodec.decimals import read_decimal
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.source import Source
 from tidb_binlog.rowcodec.temporal import pack_datetime, parse_duration
-from tidb_binlog.rowcodec.values import python_conversion, set_reader, set_text
-from tidb_binlog.table_info import Column, ColumnKind, FieldType, TableInfo
+from tidb_binlog.rowcodec.values import RAW, set_reader, set_text
+from tidb_binlog.table_info import DATE_AND_TIME_KINDS, Column, ColumnKind, FieldType, TableInfo
 
 _DATE_TEXT: Final = re.compile(
     r"\d{4}-\d{1,2}-\d{1,2}(?:[ T]\d{1,2}:\d{1,2}(?::\d{1,2}(?:\.\d{1,6})?)?)?", re.ASCII
@@ -127,19 +119,9 @@ def _read_decimal(b: bytes, i: int) -> tuple[Decimal, int]:
 
 
 _ALIKE: Final = {
-    ColumnKind.SIGNED: Conversion(Shape.SIGNED, SIGNED_VALUE, read_int),
-    ColumnKind.YEAR: Conversion(Shape.SIGNED, SIGNED_VALUE, read_int),
-    ColumnKind.UNSIGNED: Conversion(Shape.UNSIGNED, "u", read_int),
-    ColumnKind.BIT: Conversion(Shape.UNSIGNED, "u", read_unsigned),
-    ColumnKind.FLOAT: Conversion(Shape.CALL, "", read_float),
-    ColumnKind.DOUBLE: Conversion(Shape.DOUBLE, "u", read_double),
+    **RAW,
     ColumnKind.DECIMAL: Conversion(Shape.CALL, "", _read_decimal),
-    ColumnKind.TEXT: Conversion(Shape.BYTES, "s", read_bytes),
-    ColumnKind.BINARY: Conversion(Shape.BYTES, "s", read_bytes),
-    ColumnKind.ENUM: Conversion(Shape.UNSIGNED, "u", read_unsigned),
-    ColumnKind.DATE: Conversion(Shape.UNSIGNED, "u", read_packed_time),
-    ColumnKind.DATETIME: Conversion(Shape.UNSIGNED, "u", read_packed_time),
-    ColumnKind.TIMESTAMP: Conversion(Shape.UNSIGNED, "u", read_packed_time),
+    **dict.fromkeys(DATE_AND_TIME_KINDS, Conversion(Shape.UNSIGNED, "u", read_packed_time)),
     ColumnKind.TIME: Conversion(Shape.CALL, "", read_duration),
 }
 
@@ -148,7 +130,7 @@ def comparable_conversion(column: Column, place: int) -> Conversion:
     """How the column's datums become values that compare."""
     if column.type.kind is ColumnKind.SET:
         return Conversion(Shape.CALL, "", set_reader(column.type))
-    return _ALIKE.get(column.type.kind) or python_conversion(column, place)
+    return _ALIKE[column.type.kind]
 
 
 @dataclass(frozen=True, slots=True)
