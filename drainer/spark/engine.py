@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from drainer.reading.archive.archive_source import ArchiveSource, Part
+
 T = TypeVar("T")
 Row = tuple[Any, ...]
 SparkOf = Callable[[], "SparkSession"]
@@ -83,6 +85,44 @@ def engine_for(spark: SparkSession | SparkOf | None) -> Engine:
     if spark is None:
         return Here()
     return Executors(spark() if callable(spark) else spark)
+
+
+def over_view(
+    engine: Engine,
+    source: ArchiveSource,
+    names: Sequence[str],
+    work: Callable[[Iterator[list[list[Any]]]], Iterator[Any]],
+    columns: str = "",
+) -> Rows:
+    """What `work` makes of these columns of an archive's view, batch by batch, times as microseconds. What
+    the names leave out is not made. Raises `NoSuchTable`."""
+    import pyarrow as pa
+
+    from drainer.reading.archive import archive_source
+
+    source.check_tables()
+    view = source.options.view
+    task = source.task(pa.schema([source.schema.field(name) for name in names]))
+
+    def read(parts: Iterator[Part]) -> Iterator[Any]:
+        batches = (batch for part in parts for batch in archive_source.read(task, view, part))
+        return work([_values(batch.column(name)) for name in names] for batch in batches)
+
+    return engine.over(source.parts(), read, columns)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    import pyarrow as pa
+
+    is_time = pa.types.is_timestamp(column.type)
+    values: list[Any] = (column.cast(pa.int64()) if is_time else column).to_pylist()
+    return values
+
+
+def frame_of(rows: Rows) -> DataFrame:
+    """Of Spark's engine: a data frame of the rows."""
+    assert isinstance(rows, _RowsOfSpark)
+    return rows.moved()
 
 
 def _names(columns: str) -> list[str]:
@@ -164,17 +204,17 @@ class _RowsOfSpark:
 
     def plus(self, other: Rows) -> Rows:
         assert isinstance(other, _RowsOfSpark)
-        return _RowsOfSpark(self._moved().union(other._moved()), _as_they_are, self.columns)
+        return _RowsOfSpark(self.moved().union(other.moved()), _as_they_are, self.columns)
 
     def together(self, by: Sequence[str], order: Sequence[str]) -> Rows:
-        frame = self._moved().repartition(*by).sortWithinPartitions(*by, *order)
+        frame = self.moved().repartition(*by).sortWithinPartitions(*by, *order)
         return _RowsOfSpark(frame, _as_they_are, self.columns)
 
     @contextmanager
     def kept(self) -> Iterator[Rows]:
         from pyspark import StorageLevel
 
-        frame = self._moved().persist(StorageLevel.DISK_ONLY)
+        frame = self.moved().persist(StorageLevel.DISK_ONLY)
         try:
             yield _RowsOfSpark(frame, _as_they_are, self.columns)
         finally:
@@ -186,10 +226,10 @@ class _RowsOfSpark:
         def pickled(rows: Iterator[Any]) -> Iterator[Row]:
             return ((pickle.dumps(value),) for value in work(first(rows)))
 
-        rows = _RowsOfSpark(self.frame, pickled, "value binary")._moved().collect()
+        rows = _RowsOfSpark(self.frame, pickled, "value binary").moved().collect()
         return [pickle.loads(row.value) for row in rows]
 
-    def _moved(self) -> DataFrame:
+    def moved(self) -> DataFrame:
         """As Spark's own rows."""
         if self.work is _as_they_are:
             return self.frame

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from drainer.reading.archive import archive_source
-from drainer.reading.archive.archive_source import ArchiveSource, Part
+from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.reading.archive.views.view import TIME
-from drainer.spark.engine import Engine, Executors, Rows
+from drainer.spark.engine import Engine, Executors, Rows, over_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -165,22 +164,7 @@ def _over(
 ) -> Rows:
     """What is counted in the columns of a view. What these names leave out is not made."""
     source = ArchiveSource({**options, "path": archive, "view": view})
-    source.check_tables()
-    task = source.task(pa.schema([source.schema.field(name) for name in names]))
-
-    def read(parts: Iterator[Part]) -> Iterator[Any]:
-        batches = (batch for part in parts for batch in archive_source.read(task, view, part))
-        return count([_values(batch.column(name)) for name in names] for batch in batches)
-
-    return engine.over(source.parts(), read, columns)
-
-
-def _values(column: pa.Array) -> list[Any]:
-    """Times as microseconds."""
-    values: list[Any] = (
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-    ).to_pylist()
-    return values
+    return over_view(engine, source, names, count, columns)
 
 
 def _hours(times: Sequence[int]) -> list[int]:

@@ -11,22 +11,19 @@ from pyspark.sql import SparkSession
 
 from drainer.mysql.connection import Connection
 from drainer.spark import history, statistics
+from drainer.spark.engine import engine_for
 from tests.drainer.support.apply_model import SHAPES, World
 from tests.spark.support.table_history import History
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.rowcodec.plan import TablePlan
-
-CHANGES = (
-    "_commit_ts long, _commit_timestamp timestamp, _start_ts long, _seq long, _schema string, _table string,"
-    " _change_type string, _file string, _pos long, key string, before string, after string"
-)
 
 
 def change(ts: int, kind: str, key: str | None, before: str | None, after: str | None) -> tuple[object, ...]:
     return ts, None, ts - 1, 0, "d", "t", kind, "f", 0, key, before, after
 
 
-def test_versions_follow_each_other(spark: SparkSession) -> None:
+@pytest.mark.parametrize("here", [True, False], ids=["here", "spark"])
+def test_versions_follow_each_other(spark: SparkSession, here: bool) -> None:
     one, two, three = (f'{{"v":1,"id":{number}}}' for number in (1, 2, 3))
     changes = [
         change(10, "insert", '{"id":1}', None, one),
@@ -36,10 +33,10 @@ def test_versions_follow_each_other(spark: SparkSession) -> None:
         change(50, "insert", '{"id":2}', None, two),
     ]
     random.Random(1).shuffle(changes)
-    frame = spark.createDataFrame(changes, CHANGES)
+    rows = engine_for(None if here else spark).over(changes, lambda rows: rows)
     names = ("key", "valid_from", "valid_to", "exists", "_change_type", "before", "after")
-    found = history.versions(frame).orderBy("key", "valid_from").select(*names)
-    assert [tuple(row) for row in found.collect()] == [
+    found = history.table(history.versions(rows)).select(names).to_pylist()
+    assert sorted((tuple(row.values()) for row in found), key=lambda row: (row[0], row[1] or 0)) == [
         ('{"id":"1"}', 10, 20, True, "insert", None, one),
         ('{"id":"1"}', 20, None, False, "update", one, two),
         ('{"id":"2"}', 20, 40, True, "update", one, two),
@@ -48,8 +45,8 @@ def test_versions_follow_each_other(spark: SparkSession) -> None:
         ('{"id":"3"}', None, 30, True, None, None, '{"v":0,"id":3}'),
         ('{"id":"3"}', 30, None, True, "update", '{"v":0,"id":3}', three),
     ]
-    only = history.versions(frame, history.parse_key("id=3")).select("valid_from").collect()
-    assert sorted(str(row[0]) for row in only) == ["30", "None"]
+    only = history.table(history.versions(rows, history.parse_key("id=3")))
+    assert sorted(map(str, only["valid_from"].to_pylist())) == ["30", "None"]
 
 
 def test_keys_are_read() -> None:

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from drainer.places.place import READ, WRITE, Place
-from drainer.spark import arguments, history, parquet_tasks
+from drainer.spark import arguments, parquet_tasks
 from drainer.spark.driver import TaskProgress
+from drainer.spark.engine import Here
 from drainer.spark.output import print_frame, print_rows
 from tidb_binlog.errors import FlagError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from drainer.reading.archive.archive_source import ArchiveSource
 
 HELP: Final = """\
@@ -52,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from drainer.reading.archive.archive_source import ArchiveSource
+    from drainer.spark import history
 
     key = history.parse_key(args.key) if args.key else None
     options = arguments.source_options(args)
@@ -62,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if key:
         _check_key(source, args.table, key)
     if is_here:
-        _show_here(args, key, source)
+        _show_here(args, history.table(history.of_archive(Here(), source, key)))
         return 0
     spark = arguments.start_session(args, "binlog-spark history")
     frame = history.history(spark, args.archive, args.table, key, options)
@@ -75,23 +79,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_here(args: argparse.Namespace, key: Mapping[str, str] | None, source: ArchiveSource) -> None:
+def _show_here(args: argparse.Namespace, versions: pa.Table) -> None:
     """Without Spark."""
-    import pyarrow as pa
+    from drainer.spark.local import json_lines
 
-    from drainer.spark.local import json_lines, ordered_rows, versions
-
-    rows = versions.versions(ordered_rows.everything(source, source.schema, ()), key)
     if args.save:
         place = Place(args.save)
         parquet_tasks.check_empty(place)
         place.make()
-        batch = pa.RecordBatch.from_pylist(list(rows), versions.SCHEMA)
-        parquet_tasks.write_part(place, 0, versions.SCHEMA, [batch])
+        parquet_tasks.write_part(place, 0, versions.schema, versions.to_batches())
         return
-    names = versions.SCHEMA.names if args.output == arguments.JSON else _SHOWN
-    schema = versions.pruned(names)
-    print_rows(f"versions of {args.table}", names, json_lines.lines(schema, rows), args.output)
+    names = versions.schema.names if args.output == arguments.JSON else _SHOWN
+    shown = versions.select(names)
+    lines = json_lines.lines(shown.schema, shown.to_pylist())
+    print_rows(f"versions of {args.table}", names, lines, args.output)
 
 
 def _check_key(source: ArchiveSource, table: str, key: Mapping[str, str]) -> None:
