@@ -30,8 +30,9 @@ from typing import Any, Final
 
 from tidb_binlog.rowcodec.binary_json import read_json
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
-from tidb_binlog.rowcodec.datum import read_duration, read_packed_time
+from tidb_binlog.rowcodec.datum import NULL_DATUM, read_duration, read_packed_time
 from tidb_binlog.rowcodec.decimals import decimal_str, header_of, read_decimal
+from tidb_binlog.rowcodec.put import put_bytes, put_int
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.rowcodec.strict import Reader
 from tidb_binlog.rowcodec.temporal import TIME_END_NS, date_text, datetime_text, duration_text
@@ -45,7 +46,8 @@ from tidb_binlog.rowcodec.values import (
     python_conversion,
     set_text,
 )
-from tidb_binlog.table_info import DATE_AND_TIME_KINDS, Column, ColumnKind, FieldType
+from tidb_binlog.rowcodec.varint import UINT64_END, put_uvarint
+from tidb_binlog.table_info import DATE_AND_TIME_KINDS, STRING_KINDS, Column, ColumnKind, FieldType
 
 _NO_NAMES: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -105,6 +107,32 @@ def element_text(field_type: FieldType, number: int) -> str | None:
         return elems[number - 1] if 0 < number <= len(elems) else None
     return set_text(field_type, number) if elems and not number >> len(elems) else None
 
+
+def put_unsigned(value: int) -> bytes:
+    """Encode a number without a sign as a datum."""
+    return b"\x09" + put_uvarint(value & (UINT64_END - 1))
+
+
+def put_signed(value: int) -> bytes:
+    """Encode a number with a sign, or the 64 bits of one, as a datum."""
+    return put_int(value - UINT64_END if value >= UINT64_END >> 1 else value, unsigned=False)
+
+
+def _standing(kind: ColumnKind, put: Callable[[Any], bytes]) -> Conversion:
+    raw = RAW[kind]
+    return Conversion(raw.shape, "", shown(raw.read, put), DATUM_NAMES, raw=True, null="NIL")
+
+
+DATUM_NAMES: Final[Mapping[str, Any]] = {"NIL": NULL_DATUM, "put_unsigned": put_unsigned}
+DATUMS: Final = {
+    **{kind: _standing(kind, put_signed) for kind in (ColumnKind.SIGNED, ColumnKind.YEAR)},
+    **{
+        kind: _standing(kind, put_unsigned)
+        for kind in (ColumnKind.UNSIGNED, ColumnKind.BIT, ColumnKind.ENUM, ColumnKind.SET)
+    },
+    **{kind: _standing(kind, put_bytes) for kind in STRING_KINDS},
+}
+"""Numbers and strings as datums, which stand in images and events of an archive as they do in a row."""
 
 PYTHON_TYPES: Final[dict[ColumnKind, type]] = {
     ColumnKind.SIGNED: int,

@@ -29,8 +29,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from drainer.changes.values import shown, shown_conversion
-from drainer.formats.obinlog.column import CONTINUED, VARINTS, ByNumber, delimited, varint
+from drainer.changes.values import DATUM_NAMES, DATUMS, shown, shown_conversion
+from drainer.formats.obinlog.column import CONTINUED, VARINTS, ByNumber, KeptByNumber, delimited, varint
 from drainer.formats.obinlog.writer import type_name
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
 from tidb_binlog.late_dataclass import dataclass, field, replace
@@ -38,15 +38,10 @@ from tidb_binlog.rowcodec.codegen import Conversion, Shape
 from tidb_binlog.rowcodec.datum import (
     NULL_DATUM,
     put_double,
-    read_bytes,
     read_double,
-    read_int,
-    read_unsigned,
 )
 from tidb_binlog.rowcodec.plan import RowReaders
 from tidb_binlog.rowcodec.put import put_bytes, put_int
-from tidb_binlog.rowcodec.strict import Reader
-from tidb_binlog.rowcodec.varint import UINT64_END, put_uvarint
 from tidb_binlog.table_info import JSON, Column, ColumnKind, FieldType, SchemaState, TableInfo
 from tidb_binlog.tso import Ts
 
@@ -54,25 +49,6 @@ _HEADS_MAX: Final = 1 << 10
 _PAIR: Final = 32
 _INTEGER_MAX: Final = 11  # flag and 64 bits as a varint
 NIL: Final = NULL_DATUM
-
-
-def put_unsigned(value: int) -> bytes:
-    """Encode a number without a sign as a datum."""
-    return b"\x09" + put_uvarint(value)
-
-
-class _Heads(dict[int, bytes]):
-    """Bytes made from a number; so many of them are kept."""
-
-    def __init__(self, make: Callable[[int], bytes]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, number: int) -> bytes:
-        encoded = self._make(number)
-        if len(self) < _HEADS_MAX:
-            self[number] = encoded
-        return encoded
 
 
 CHANGED_HEADS: Final = ByNumber(lambda size: b"\x2a" + varint(size))
@@ -85,12 +61,12 @@ class PbColumn:
 
     conversion: Conversion
     prefix: bytes
-    single: _Heads = field(init=False, repr=False)
-    two: _Heads = field(init=False, repr=False)
+    single: KeptByNumber = field(init=False, repr=False)
+    two: KeptByNumber = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "single", _Heads(self._one_head))
-        object.__setattr__(self, "two", _Heads(self._two_head))
+        object.__setattr__(self, "single", KeptByNumber(self._one_head, _HEADS_MAX))
+        object.__setattr__(self, "two", KeptByNumber(self._two_head, _HEADS_MAX))
 
     def _one_head(self, size: int) -> bytes:
         """What stands before a value of a length: tags and lengths of row element and value."""
@@ -103,7 +79,7 @@ class PbColumn:
         head = self.prefix + b"\x22" + varint(old)
         return b"\x22" + varint(len(head) + old + len(CHANGED_HEADS[new]) + new) + head
 
-    def heads(self) -> Sequence[bytes] | _Heads:
+    def heads(self) -> Sequence[bytes] | KeptByNumber:
         """What stands before a value, by its length; of integers all that there can be."""
         if self.conversion.shape in (Shape.SIGNED, Shape.UNSIGNED):
             return tuple(self._one_head(size) for size in range(_INTEGER_MAX + 1))
@@ -138,58 +114,31 @@ class PbColumn:
         return value
 
 
-def _signed(value: int) -> bytes:
-    return put_int(value - UINT64_END if value >= UINT64_END >> 1 else value, unsigned=False)
-
-
-def _unsigned(value: int) -> bytes:
-    return put_unsigned(value & (UINT64_END - 1))
-
-
 def _text(text: str) -> bytes:
     return put_bytes(text.encode())
 
 
-_NAMES: Final = {"NIL": NIL, "put_unsigned": put_unsigned}
-
-
-def _raw(shape: Shape, read: Reader) -> Callable[[FieldType], Conversion]:
-    """A kind whose datum stands in the event as it stands in the row."""
-    conversion = Conversion(shape, "", read, _NAMES, raw=True, null="NIL")
-    return lambda field_type: conversion
-
-
 def _put(put: Callable[[Any], bytes]) -> Callable[[FieldType], Conversion]:
     """A kind whose datum in the event is another one."""
-    return lambda field_type: shown_conversion(field_type, put, _NAMES, "NIL")
+    return lambda field_type: shown_conversion(field_type, put, DATUM_NAMES, "NIL")
 
 
 def _double(field_type: FieldType) -> Conversion:
-    return Conversion(Shape.CALL, "", shown(read_double, put_double), _NAMES, null="NIL")
+    return Conversion(Shape.CALL, "", shown(read_double, put_double), DATUM_NAMES, null="NIL")
 
 
 _TEXT: Final = _put(_text)
-_SIGNED: Final = _raw(Shape.SIGNED, shown(read_int, _signed))
-_NUMBER: Final = _raw(Shape.UNSIGNED, shown(read_unsigned, put_unsigned))
-_STRING: Final = _raw(Shape.BYTES, shown(read_bytes, put_bytes))
 _CONVERSIONS: Final[dict[ColumnKind, Callable[[FieldType], Conversion]]] = {
-    ColumnKind.SIGNED: _SIGNED,
-    ColumnKind.UNSIGNED: _raw(Shape.UNSIGNED, shown(read_int, _unsigned)),
-    ColumnKind.YEAR: _SIGNED,
-    ColumnKind.BIT: _NUMBER,
     ColumnKind.FLOAT: _double,
     ColumnKind.DOUBLE: _double,
     ColumnKind.DECIMAL: _TEXT,
-    ColumnKind.TEXT: _STRING,
-    ColumnKind.BINARY: _STRING,
-    ColumnKind.ENUM: _NUMBER,
-    ColumnKind.SET: _NUMBER,
     ColumnKind.DATE: _TEXT,
     ColumnKind.DATETIME: _TEXT,
     ColumnKind.TIMESTAMP: _TEXT,
     ColumnKind.TIME: _TEXT,
     ColumnKind.JSON: _put(put_bytes),
 }
+"""Kinds whose datum in an event is another one than in a row."""
 
 
 def pb_column(column: Column) -> PbColumn:
@@ -201,7 +150,7 @@ def pb_column(column: Column) -> PbColumn:
         + delimited(b"\x12", bytes((tp,)))
         + delimited(b"\x1a", name.encode())
     )
-    return PbColumn(_CONVERSIONS[field_type.kind](field_type), prefix)
+    return PbColumn(DATUMS.get(field_type.kind) or _CONVERSIONS[field_type.kind](field_type), prefix)
 
 
 _PLANS_MAX: Final = 10_000

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Times(dict[bytes, T], Generic[T]):
-    """Whole times by all nine bytes."""
+    """Whole times by all nine bytes. `show` gets a packed time."""
 
     def __init__(self, show: Callable[[int], T]) -> None:
         super().__init__()
@@ -34,6 +34,9 @@ class Times(dict[bytes, T], Generic[T]):
         packed, end = uvarint(key, 0)
         if end != TIME_BYTES:
             raise KeyError(key)
+        return self._kept(key, packed)
+
+    def _kept(self, key: bytes, packed: int) -> T:
         shown = self._show(packed)
         if len(self) >= CACHE_MAX:
             self.clear()
@@ -41,22 +44,14 @@ class Times(dict[bytes, T], Generic[T]):
         return shown
 
 
-class Seconds(dict[bytes, T], Generic[T]):
-    """Times without their fraction, by the last six bytes. `show` gets a packed time."""
-
-    def __init__(self, show: Callable[[int], T]) -> None:
-        super().__init__()
-        self._show = show
+class Seconds(Times[T]):
+    """Times without their fraction, by the last six bytes."""
 
     def __missing__(self, key: bytes) -> T:
         high, end = uvarint(key, 0)
         if end != TIME_BYTES - 3 or high & 7:
             raise KeyError(key)
-        shown = self._show(high << 21)
-        if len(self) >= CACHE_MAX:
-            self.clear()
-        self[key] = shown
-        return shown
+        return self._kept(key, high << 21)
 
 
 class Fractions(dict[bytes, T], Generic[T]):

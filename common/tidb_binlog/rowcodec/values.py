@@ -41,34 +41,31 @@ from tidb_binlog.rowcodec.time_caches import Fractions, Seconds, cached_reader
 from tidb_binlog.table_info import Column, ColumnKind, FieldType
 
 
-class EnumValue(str):
+class _Numbered(str):
+    """The text of a number."""
+
+    __slots__ = ("number",)
+    number: int
+
+    def __new__(cls, text: str, number: int) -> Self:
+        self = super().__new__(cls, text)
+        self.number = number
+        return self
+
+    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]  # for copies and pickles
+        return str(self), self.number
+
+
+class EnumValue(_Numbered):
     """Element text of an ENUM; `number` is its index from 1, 0 (or beyond the list) with an empty text."""
 
-    __slots__ = ("number",)
-    number: int
-
-    def __new__(cls, text: str, number: int) -> Self:
-        self = super().__new__(cls, text)
-        self.number = number
-        return self
-
-    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]  # for copies and pickles
-        return str(self), self.number
+    __slots__ = ()
 
 
-class SetValue(str):
+class SetValue(_Numbered):
     """Element texts of a SET joined by commas; `number` is the mask."""
 
-    __slots__ = ("number",)
-    number: int
-
-    def __new__(cls, text: str, number: int) -> Self:
-        self = super().__new__(cls, text)
-        self.number = number
-        return self
-
-    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]  # for copies and pickles
-        return str(self), self.number
+    __slots__ = ()
 
 
 class JsonText(str):

@@ -59,6 +59,20 @@ class ByNumber(dict[int, bytes]):
         return encoded
 
 
+class KeptByNumber(ByNumber):
+    """The same of any numbers; so many of them are kept."""
+
+    def __init__(self, make: Callable[[int], bytes], most: int) -> None:
+        super().__init__(make)
+        self._most = most
+
+    def __missing__(self, number: int) -> bytes:
+        encoded = self._make(number)
+        if len(self) < self._most:
+            self[number] = encoded
+        return encoded
+
+
 def _column(content: bytes) -> bytes:
     return b"\n" + varint(len(content)) + content
 

@@ -144,12 +144,16 @@ class SqlPlan:
     @cached_property
     def insert_key(self) -> Callable[[bytes], bytes]:
         """Identity bytes of an INSERT row."""
-        return self._of_insert(self._row_key.places, self._row_key.identity, self._identity_source("v"))
+        return self._of_image(
+            Image.INSERT, self._row_key.places, self._row_key.identity, self._identity_source("v")
+        )
 
     @cached_property
     def delete_key(self) -> Callable[[bytes], bytes]:
         """Identity bytes of a DELETE row."""
-        return self._of_delete(self._row_key.places, self._row_key.identity, self._identity_source("v"))
+        return self._of_image(
+            Image.DELETE, self._row_key.places, self._row_key.identity, self._identity_source("v")
+        )
 
     @cached_property
     def update_keys(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
@@ -167,14 +171,14 @@ class SqlPlan:
         """Coarse key of an INSERT row."""
         if self._is_exact:
             return self.insert_key
-        return self._of_insert(self._row_key.places, self._row_key.lane_form)
+        return self._of_image(Image.INSERT, self._row_key.places, self._row_key.lane_form)
 
     @cached_property
     def delete_lane_key(self) -> Callable[[bytes], bytes]:
         """Coarse key of a DELETE row."""
         if self._is_exact:
             return self.delete_key
-        return self._of_delete(self._row_key.places, self._row_key.lane_form)
+        return self._of_image(Image.DELETE, self._row_key.places, self._row_key.lane_form)
 
     @cached_property
     def update_both_keys(self) -> Callable[[bytes], tuple[tuple[bytes, bytes], tuple[bytes, bytes], int]]:
@@ -201,13 +205,13 @@ class SqlPlan:
         """What stands for an INSERT row in a condition made by `key_list`."""
         if self.key_is_literal:
             return self.insert_key
-        return self._of_insert(self._row_key.places, self.key_list.literal)
+        return self._of_image(Image.INSERT, self._row_key.places, self.key_list.literal)
 
     @cached_property
     def key_literal_of_delete(self) -> Callable[[bytes], bytes]:
         if self.key_is_literal:
             return self.delete_key
-        return self._of_delete(self._row_key.places, self.key_list.literal)
+        return self._of_image(Image.DELETE, self._row_key.places, self.key_list.literal)
 
     @cached_property
     def _key_literals_of_update(self) -> Callable[[bytes], tuple[bytes, bytes, int]]:
@@ -331,11 +335,11 @@ class SqlPlan:
 
     @cached_property
     def _insert_values(self) -> Callable[[bytes], Values]:
-        return self._of_insert(self._readers.all_places, lambda values: values, whole=True)
+        return self._of_image(Image.INSERT, self._readers.all_places, lambda values: values, whole=True)
 
     @cached_property
     def _delete_values(self) -> Callable[[bytes], Values]:
-        return self._of_delete(self._readers.all_places, lambda values: values, whole=True)
+        return self._of_image(Image.DELETE, self._readers.all_places, lambda values: values, whole=True)
 
     @cached_property
     def _update_values(self) -> Callable[[bytes], tuple[Values, Values, int]]:
@@ -343,39 +347,25 @@ class SqlPlan:
 
     # -- generated functions ----------------------------------------------------------------------
 
-    def _of_insert(
+    def _of_image(
         self,
+        image: Image,
         places: Collection[int],
         finish: Callable[[Values], Any],
         source: str = "",
         *,
         whole: bool = False,
     ) -> Callable[..., Any]:
-        strict = self._readers.strict
+        """Of an INSERT or DELETE row."""
+        readers, is_insert = self._readers, image is Image.INSERT
+        strict = readers.strict.insert if is_insert else readers.strict.delete
+        make = readers.of_insert if is_insert else readers.of_delete
 
         def slow(row: bytes) -> Any:
-            return finish(strict.insert(row))
+            return finish(strict(row))
 
-        return self._readers.of_insert(
-            places, self._finishing(places, source), slow, whole=whole, extra={"finish": finish}
-        )
-
-    def _of_delete(
-        self,
-        places: Collection[int],
-        finish: Callable[[Values], Any],
-        source: str = "",
-        *,
-        whole: bool = False,
-    ) -> Callable[..., Any]:
-        strict = self._readers.strict
-
-        def slow(row: bytes) -> Any:
-            return finish(strict.delete(row))
-
-        return self._readers.of_delete(
-            places, self._finishing(places, source), slow, whole=whole, extra={"finish": finish}
-        )
+        result = self._finishing(places, source)
+        return make(places, result, slow, whole=whole, extra={"finish": finish})
 
     def _of_update(
         self,

@@ -25,7 +25,7 @@ from drainer.reading.archive.columns.pb_arrays import (
     Numbers,
     Spans,
     elements,
-    events,
+    events_of,
     names_at,
     names_of,
     numbers_of,
@@ -66,11 +66,7 @@ class PbEffects:
         times = np.array([piece.commit_ts for piece in pieces], np.int64)
         if (np.diff(times) < 0).any():
             return None
-        buffer = Buffer([piece.payload for piece in pieces])
-        sizes = np.array([len(piece.payload) for piece in pieces], np.int64)
-        ends = np.cumsum(sizes)
-        begins = ends - sizes + np.array([piece.begin for piece in pieces], np.int64)
-        remaining = events(buffer, begins, ends)
+        buffer, remaining = events_of(pieces)
         if remaining is None:
             return None
         batches: list[pa.RecordBatch] = []

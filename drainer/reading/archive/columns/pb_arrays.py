@@ -114,10 +114,14 @@ class Events:
         return Events(*(each[chosen] for each in (self.record, self.seq, self.begin, self.end, self.tag)))
 
 
-def events(buffer: Buffer, begins: Numbers, ends: Numbers) -> Events | None:
-    """The events that fill the stretches, in their order."""
+def events_of(pieces: Sequence[Piece]) -> tuple[Buffer, Events | None]:
+    """The events of these records in their order, if they fill them, and the buffer that has them."""
+    buffer = Buffer([piece.payload for piece in pieces])
+    sizes = np.array([len(piece.payload) for piece in pieces], np.int64)
+    ends = np.cumsum(sizes)
+    begins = ends - sizes + np.array([piece.begin for piece in pieces], np.int64)
     chain = followed(buffer, begins, ends, bytes((_EVENT,)))
-    return chain[0] if chain is not None and (chain[1] == ends).all() else None
+    return buffer, chain[0] if chain is not None and (chain[1] == ends).all() else None
 
 
 def followed(buffer: Buffer, begins: Numbers, ends: Numbers, tags: bytes) -> tuple[Events, Numbers] | None:
@@ -315,11 +319,7 @@ class PbTable:
         """Read the rows of the table in these records; None if they are to be read one by one."""
         if not pieces or not self.is_one(pieces[0].commit_ts, pieces[-1].commit_ts):
             return None
-        buffer = Buffer([piece.payload for piece in pieces])
-        sizes = np.array([len(piece.payload) for piece in pieces], np.int64)
-        ends = np.cumsum(sizes)
-        begins = ends - sizes + np.array([piece.begin for piece in pieces], np.int64)
-        selected = events(buffer, begins, ends)
+        buffer, selected = events_of(pieces)
         if selected is None:
             return None
         ours = buffer.holds(selected.begin, self._names)

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from drainer.changes.values import shown
+from drainer.changes.values import DATUM_NAMES, DATUMS, put_signed, put_unsigned, shown
 from drainer.reading.archive.decode.records import Row, RowRun
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion, Transaction
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
-from tidb_binlog.rowcodec.datum import NULL_DATUM, read_bytes, read_duration, read_int, read_unsigned, skip
+from tidb_binlog.rowcodec.datum import NULL_DATUM, read_duration, skip
 from tidb_binlog.rowcodec.plan import RowReaders
-from tidb_binlog.rowcodec.put import put_bytes, put_int
+from tidb_binlog.rowcodec.put import put_int
 from tidb_binlog.rowcodec.strict import Reader
-from tidb_binlog.rowcodec.varint import UINT64_END, put_svarint, put_uvarint
+from tidb_binlog.rowcodec.varint import put_svarint
 from tidb_binlog.table_info import Column, ColumnKind, TableInfo
 
 if TYPE_CHECKING:
@@ -31,41 +31,21 @@ _PLANS_MAX: Final = 10_000
 _EMPTY: Final = b"\x00"
 
 
-def put_unsigned(value: int) -> bytes:
-    """Encode a number without a sign as a datum."""
-    return b"\x09" + put_uvarint(value & (UINT64_END - 1))
-
-
-def _put_signed(value: int) -> bytes:
-    return put_int(value - UINT64_END if value >= UINT64_END >> 1 else value, unsigned=False)
-
-
 def _as_it_stands(b: bytes, i: int) -> tuple[bytes, int]:
     end = skip(b, i)
     return b[i:end], end
 
 
-def _of(shape: Shape, read: Reader, put: Callable[[Any], bytes]) -> Conversion:
-    return Conversion(shape, "", shown(read, put), _NAMES, raw=shape is not Shape.CALL, null="NIL")
+def _by(read: Reader) -> Conversion:
+    return Conversion(Shape.CALL, "", read, DATUM_NAMES, null="NIL")
 
 
-_NAMES: Final = {"NIL": NULL_DATUM, "put_unsigned": put_unsigned}
-_SIGNED: Final = _of(Shape.SIGNED, read_int, _put_signed)
-_NUMBER: Final = _of(Shape.UNSIGNED, read_unsigned, put_unsigned)
-_STRING: Final = _of(Shape.BYTES, read_bytes, put_bytes)
+_WHOLE_DATUM: Final = _by(_as_it_stands)
 _CONVERSIONS: Final[dict[ColumnKind, Conversion]] = {
-    ColumnKind.SIGNED: _SIGNED,
-    ColumnKind.UNSIGNED: _of(Shape.UNSIGNED, read_int, put_unsigned),
-    ColumnKind.YEAR: _SIGNED,
-    ColumnKind.BIT: _NUMBER,
-    ColumnKind.ENUM: _NUMBER,
-    ColumnKind.SET: _NUMBER,
-    ColumnKind.TEXT: _STRING,
-    ColumnKind.BINARY: _STRING,
+    **DATUMS,
     # Comparable bytes in a clustered key.
-    ColumnKind.TIME: _of(Shape.CALL, read_duration, lambda ns: put_int(ns, unsigned=False)),
+    ColumnKind.TIME: _by(shown(read_duration, lambda ns: put_int(ns, unsigned=False))),
 }
-_WHOLE_DATUM: Final = Conversion(Shape.CALL, "", _as_it_stands, _NAMES, null="NIL")
 
 
 def conversion(column: Column, place: int) -> Conversion:
@@ -96,7 +76,7 @@ class ImagePlan:
             if value is None:
                 return NULL_DATUM
             if isinstance(value, int):  # an integer handle
-                return put_unsigned(value) if unsigned[place] else _put_signed(value)
+                return put_unsigned(value) if unsigned[place] else put_signed(value)
             assert isinstance(value, bytes)
             return value
 

@@ -25,7 +25,7 @@ from typing import Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from drainer.formats.obinlog.column import delimited
+from drainer.formats.obinlog.column import KeptByNumber, delimited
 from drainer.reading.archive.decode.records import Row
 from drainer.txn import DELETE, INSERT, UPDATE, TableVersion
 from tidb_binlog import table_info as ti
@@ -61,20 +61,6 @@ def fits(field_type: FieldType, tp: int) -> bool:
     """Whether a column of this type holds what an event calls `tp`."""
     mine = ti.JSON if field_type.array else field_type.tp
     return mine == tp or any(mine in family and tp in family for family in _FAMILIES)
-
-
-class _Heads(dict[int, bytes]):
-    """What stands between the sizes: prefix, tag and size of the datum, its first bytes. By its size."""
-
-    def __init__(self, make: Callable[[int], bytes]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, size: int) -> bytes:
-        value = self._make(size)
-        if len(self) < _HEADS_MAX:
-            self[size] = value
-        return value
 
 
 class _Made(dict[bytes, bytes]):
@@ -196,7 +182,8 @@ class PbValue:
         )
 
     def _locals(self, source: Source, place: int) -> None:
-        source.names |= {f"HEAD{place}": _Heads(self._head), f"NEXT{place}": _Heads(self._changed)}
+        source.names[f"HEAD{place}"] = KeptByNumber(self._head, _HEADS_MAX)
+        source.names[f"NEXT{place}"] = KeptByNumber(self._changed, _HEADS_MAX)
         if self.datums is not None:
             source.names[f"MADE{place}"] = self.datums
 
