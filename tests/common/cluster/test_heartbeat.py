@@ -388,7 +388,7 @@ async def test_kinds_do_not_collide(registry: EtcdRegistry) -> None:
 async def test_an_outage_is_survived_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "tidb_binlog")
     server = EtcdServer.start(tmp_path)
-    registry = await connect_registry(server.endpoint, timeout_s=0.5)
+    registry = await connect_registry(server.endpoint, timeout_s=2.0)
     heartbeat = beat_of(registry, Node(), interval_s=0.02)
     try:
         await heartbeat.register(ONLINE)

@@ -116,11 +116,11 @@ def test_a_store_that_connected_again_can_be_ended_too(target: Target) -> None:
         lost = older.session.open()
         lost.run(b"UPDATE tidb_binlog.drainer_state SET epoch=epoch WHERE cluster_id=%d" % CLUSTER)
         older.session.current = None
-        within(10, lambda: older.save(Checkpoint(300, False, 1, older.epoch)))
+        within(PATIENCE_S, lambda: older.save(Checkpoint(300, False, 1, older.epoch)))
         assert not is_alive(lost)
     older.session.open().run(b"UPDATE tidb_binlog.drainer_state SET epoch=epoch")
     newer = CheckpointStore(target, CLUSTER)
-    within(10, lambda: newer.start(2, 100, 900))
+    within(PATIENCE_S, lambda: newer.start(2, 100, 900))
     frozen = older.session.open()
     assert not is_alive(frozen)
     older.close()

@@ -18,6 +18,7 @@ from tests import certificates
 from tests.attacks import messages
 from tests.attacks.catalog import ATTACKS, FRAMES_MAX, TLS_ONLY
 from tests.common.door.support.peers import House, house, polite
+from tests.waiting import PATIENCE_S
 from tidb_binlog.door.limits import Limits
 from tidb_binlog.door.server.stats import STATS
 from tidb_binlog.net.tls import TlsConfig
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.integration
 LOOPS = ("uvloop",)
 
 ATTACK_S: Final = 0.5
-ENDED_S: Final = 30.0
+ENDED_S: Final = PATIENCE_S
 """Ended by the server long before, however busy this machine is."""
 GROWN_MIB_MAX: Final = 96.0  # with what the attacker itself takes, and what malloc keeps for threads
 SLACK_BYTES: Final = 2 << 20  # a step or a message beyond a limit is how it is noticed
@@ -36,6 +37,8 @@ FRAME_SIZE_ERROR: Final = 6
 COMPRESSION_ERROR: Final = 9
 CALM: Final = 11
 
+HONEST_S: Final = 1.0
+"""Longer than a busy machine needs for what the polite caller does."""
 LIMITS: Final = Limits(
     glitches_burst=200,
     streams_max=256,
@@ -44,14 +47,14 @@ LIMITS: Final = Limits(
     send_bytes_max=1 << 22,
     connection_receive_bytes_max=1 << 22,
     receive_bytes_max=1 << 23,
-    handshake_s=0.3,
-    header_block_s=0.3,
-    silent_body_s=0.3,
-    stuck_reply_s=0.3,
+    handshake_s=HONEST_S,
+    header_block_s=HONEST_S,
+    silent_body_s=HONEST_S,
+    stuck_reply_s=HONEST_S,
     connections_max=200,
     connections_per_address_max=100,
     handshakes_max=20,
-    http_idle_s=0.3,
+    http_idle_s=HONEST_S,
 )
 
 ENDINGS: Final[dict[str, int | str]] = {

@@ -46,6 +46,8 @@ from tidb_binlog.door.limits import Limits
 LOOPS = ("asyncio", "uvloop")
 ASK = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 ROOT = Path(__file__).parents[4]
+BUSY_S = 2.0
+"""More than a busy machine needs for what a peer does in time here."""
 
 
 async def is_closed(sock: socket.socket) -> bool:
@@ -98,7 +100,7 @@ async def test_a_client_has_to_say_what_it_speaks(first: bytes) -> None:
 
 
 async def test_settings_have_to_be_acknowledged() -> None:
-    async with house(Limits(handshake_s=0.2)) as here, Raw.to(here.port) as raw:
+    async with house(Limits(handshake_s=BUSY_S)) as here, Raw.to(here.port) as raw:
         assert await raw.answers(1)
         assert goaway_of(await raw.rest())[0] == 4  # SETTINGS_TIMEOUT
         await here.at_rest()
@@ -140,10 +142,10 @@ async def test_a_slow_http1_request(slow: bytes) -> None:
 
 @pytest.mark.integration
 async def test_an_idle_http1_connection() -> None:
-    async with house(Limits(http_idle_s=0.3)) as here, Raw.to(here.port, hello=ASK) as raw:
+    async with house(Limits(http_idle_s=BUSY_S)) as here, Raw.to(here.port, hello=ASK) as raw:
         for _ in range(3):  # each request begins the time anew
             assert (await raw.octets()).startswith(b"HTTP/1.1 200")
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.4 * BUSY_S)
             await raw.send(ASK)
         assert (await raw.octets()).startswith(b"HTTP/1.1 200")
         assert await raw.octets() == b""
@@ -203,7 +205,7 @@ async def test_silent_bodies_and_stuck_replies_are_cut() -> None:
 
 
 async def test_who_does_not_answer_a_ping_is_gone() -> None:
-    limits = Limits(keepalive_s=0.2, keepalive_answer_s=0.3)
+    limits = Limits(keepalive_s=0.2, keepalive_answer_s=BUSY_S)
     async with house(limits) as here, Raw.to(here.port) as stopped, Raw.to(here.port) as alive:
         await stopped.send(flow(1, 1 << 30, 1 << 10))
         began_s = time.monotonic()
@@ -215,13 +217,13 @@ async def test_who_does_not_answer_a_ping_is_gone() -> None:
 
         answers = asyncio.create_task(answering())
         await until(lambda: here.server.connections == 1, "the stopped one is ended")
-        assert time.monotonic() - began_s > 0.4
+        assert time.monotonic() - began_s > BUSY_S
         await until(lambda: here.bench.flowing == 0)
         assert not answers.done()
         answers.cancel()
 
 
-@pytest.mark.parametrize("limits", [Limits(idle_s=0.3), Limits(age_s=0.3)], ids=["idle", "age"])
+@pytest.mark.parametrize("limits", [Limits(idle_s=BUSY_S), Limits(age_s=BUSY_S)], ids=["idle", "age"])
 async def test_idle_and_old_connections_end_in_good_order(limits: Limits) -> None:
     async with house(limits) as here, Raw.to(here.port) as raw:
         assert await raw.answers(1)

@@ -197,7 +197,7 @@ async def test_tls_on_a_port_in_clear_text(caplog: pytest.LogCaptureFixture) -> 
 
 async def test_handshakes_have_a_time(files: Files) -> None:
     hello = client_hello()
-    async with tls_house(files.server(), Limits(handshake_s=0.3)) as here:
+    async with tls_house(files.server(), Limits(handshake_s=2.0)) as here:
         async with (
             Raw.to(here.port, hello=b"") as silent,
             Raw.to(here.port, hello=hello[: len(hello) // 2]) as half,

@@ -67,7 +67,7 @@ async def test_pd_without_a_leader_is_found() -> None:
     pd = await FakePd.start(FakeCluster(), members=3)
     try:
         pd.elect(None)
-        found = checks(await examine(DoctorOptions(pd_urls=pd.endpoints, timeout_s=0.3)))
+        found = checks(await examine(DoctorOptions(pd_urls=pd.endpoints, timeout_s=2.0)))
     finally:
         await pd.close()
     assert found["upstream.leader", f"http://{pd.members[0].address}"] is Severity.ERROR
