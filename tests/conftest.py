@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -113,20 +112,18 @@ def _unit(path: str) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # What takes longest begins first, so that no process is alone with it at the end. What waits for real
     # servers stands evenly between what reckons, or the machine would first be too busy and then idle.
-    def waits(item: pytest.Item) -> bool:
-        return item.get_closest_marker("integration") is not None
-
-    def order(item: pytest.Item) -> tuple[bool, int]:
-        path = item.nodeid.partition("::")[0]
-        room = path.split("/")[1]
-        return _unit(path) != "spark", _LONG.index(room) if room in _LONG else len(_LONG)
-
-    items.sort(key=order)
-    places: dict[bool, dict[Path, int]] = {True: {}, False: {}}
+    files: dict[tuple[bool, str], list[pytest.Item]] = {}
     for item in items:
-        kind = places[waits(item)]
-        kind.setdefault(item.path, len(kind))
-    items.sort(key=lambda item: places[waits(item)][item.path] / len(places[waits(item)]))
+        waits = item.get_closest_marker("integration") is not None
+        files.setdefault((waits, item.nodeid.partition("::")[0]), []).append(item)
+    kinds = [sorted((file for file in files if file[0] is waits), key=_order) for waits in (False, True)]
+    places = {file: place / len(kind) for kind in kinds for place, file in enumerate(kind)}
+    items[:] = [item for file in sorted(files, key=lambda file: places[file]) for item in files[file]]
+
+
+def _order(file: tuple[bool, str]) -> tuple[bool, int]:
+    room = file[1].split("/")[1]
+    return _unit(file[1]) != "spark", _LONG.index(room) if room in _LONG else len(_LONG)
 
 
 def _is_of_this_test(record: logging.LogRecord) -> bool:

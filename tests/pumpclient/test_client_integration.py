@@ -33,7 +33,7 @@ pytestmark = pytest.mark.integration
 
 CLUSTER = 4711
 P, C, R = binlog.PREWRITE, binlog.COMMIT, binlog.ROLLBACK
-QUICK = Options(write_timeout_s=1.0, retry_pause_s=0.01, finish_retry_pause_s=0.02, probe_interval_s=0.05)
+QUICK = Options(write_timeout_s=3.0, retry_pause_s=0.01, finish_retry_pause_s=0.02, probe_interval_s=0.05)
 
 
 @pytest.fixture
