@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from typing import IO, NoReturn
 
-from drainer.app.build import BuildContext, build, builder_of
+from drainer.app.build import BuildContext, build, rehearse
 from drainer.app.operations import Operating
 from drainer.app.pipeline import Built, Pipeline
 from drainer.app.start_wait import Summary, reach
@@ -122,7 +122,7 @@ class Process:
             on_left=self._know_left,
         )
         await self._operating.take_name(
-            nodes, self._heartbeat, functools.partial(builder_of(settings).rehearse, settings, upstream)
+            nodes, self._heartbeat, functools.partial(rehearse, settings, upstream)
         )
         ends.push_async_callback(self._leave)
         self._beating = process.task("heartbeat", self._heartbeat.run())

@@ -21,6 +21,7 @@ from drainer.points.load import join_routes
 from drainer.sink.runner import Runner
 from drainer.stream.pull.collector import Collector
 from drainer.stream.pull.spill import SpillDirectory
+from drainer.stream.rules.rule_set import read_rules
 from tidb_binlog import rpc
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.cluster.registry import Registry
@@ -56,13 +57,22 @@ class Builder(Protocol):
         that could not run."""
         ...
 
-    async def rehearse(self, settings: DrainerConfig, upstream: Upstream) -> None:
-        """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
+    async def rehearse(self, settings: DrainerConfig, cluster_id: int) -> None:
+        """What a takeover needs of the downstream, tried without writing anything. Raises what is in its
+        way."""
         ...
 
 
 def builder_of(settings: DrainerConfig) -> Builder:
     return cast(Builder, importlib.import_module(SINKS.get(settings.db_type, OWN)))
+
+
+async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
+    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
+    read_rules(settings)
+    await builder_of(settings).rehearse(settings, upstream.cluster_id)
+    await upstream.oracle.timestamp()
+    await upstream.history.job(1)  # that it answers; how much it holds would be too much to read each time
 
 
 async def build(

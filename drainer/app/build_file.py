@@ -20,12 +20,10 @@ from drainer.config.options import DrainerConfig
 from drainer.sink.file.archive import Archive
 from drainer.sink.file.file_sink import ArchiveStart, FileSink, where_to_go_on
 from drainer.sink.runner import Runner
-from drainer.stream.rules.rule_set import read_rules
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, DirectoryLocked
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.archive_assembly")
 
@@ -109,12 +107,9 @@ def _check_directory(path: str) -> None:
         raise ConfigError(f"archive {path} cannot be written", hint="choose a directory that may be")
 
 
-async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
-    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
-    read_rules(settings)
+async def rehearse(settings: DrainerConfig, cluster_id: int) -> None:
+    """See `Builder`."""
     if settings.archive_place.local is None:
         await asyncio.to_thread(settings.archive_place.list, missing_ok=True)
     else:
         await asyncio.to_thread(_check_directory, directory_of(settings))
-    await upstream.oracle.timestamp()
-    await upstream.history.job(1)

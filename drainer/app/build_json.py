@@ -15,11 +15,9 @@ from drainer.sink.messages.http_sink import Endpoint, HttpSink
 from drainer.sink.messages.json_items import JsonItems
 from drainer.sink.messages.stdout_sink import StdoutSink
 from drainer.sink.runner import Runner
-from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.net.tls import ClientTls
-from tidb_binlog.upstream_port import Upstream
 
 
 async def build(context: BuildContext) -> Runner[BatchedSink]:
@@ -61,10 +59,7 @@ def endpoint_of(settings: DrainerConfig) -> Endpoint:
     )
 
 
-async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
-    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
-    read_rules(settings)
+async def rehearse(settings: DrainerConfig, cluster_id: int) -> None:
+    """See `Builder`."""
     if settings.db_type == "http":
         endpoint_of(settings)
-    await upstream.oracle.timestamp()
-    await upstream.history.job(1)

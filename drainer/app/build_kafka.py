@@ -34,12 +34,10 @@ from drainer.sink.kafka.settings import ClientSettings, Sasl, SinkSettings, Tls
 from drainer.sink.kafka.window import Mark
 from drainer.sink.runner import Runner
 from drainer.sink.savepoint_keeper import SavepointKeeper
-from drainer.stream.rules.rule_set import read_rules
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
-from tidb_binlog.upstream_port import Upstream
 
 logger = log.get("drainer.kafka_assembly")
 
@@ -213,14 +211,11 @@ def sink_settings(settings: DrainerConfig, topic: str) -> SinkSettings:
     )
 
 
-async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
-    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
-    read_rules(settings)
+async def rehearse(settings: DrainerConfig, cluster_id: int) -> None:
+    """See `Builder`."""
     async with contextlib.AsyncExitStack() as ends:
         line = Line()
-        options = client_settings(settings, upstream.cluster_id)
+        options = client_settings(settings, cluster_id)
         client = await asyncio.to_thread(Client, options, line.answered, line.trouble)
         ends.push_async_callback(asyncio.to_thread, client.close, wait_s=0.0)
         await asyncio.to_thread(client.meet)
-    await upstream.oracle.timestamp()
-    await upstream.history.job(1)

@@ -205,16 +205,13 @@ async def open_relay(
     return relay
 
 
-async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
-    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
-    read_rules(settings)
+async def rehearse(settings: DrainerConfig, cluster_id: int) -> None:
+    """See `Builder`."""
     try:
-        inspection = await asyncio.to_thread(seen, settings, upstream.cluster_id)
+        inspection = await asyncio.to_thread(seen, settings, cluster_id)
     except SessionError as error:
         raise final_error(error, "reading the checkpoint") from None
     refuse_unfinished(inspection.load)
-    await upstream.oracle.timestamp()
-    await upstream.history.job(1)  # that it answers; how much it holds would be too much to read each time
 
 
 def _runners(settings: DrainerConfig, store: CheckpointStore, target: Target) -> Callable[..., DdlRunner]:

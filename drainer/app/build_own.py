@@ -19,9 +19,7 @@ from drainer.config.sink_class import SinkClass
 from drainer.sink.batch.public_items import PublicItems
 from drainer.sink.context import SinkContext
 from drainer.sink.runner import Runner
-from drainer.stream.rules.rule_set import read_rules
 from tidb_binlog.clock import SystemClock
-from tidb_binlog.upstream_port import Upstream
 
 
 async def build(context: BuildContext) -> Runner[Any]:
@@ -67,9 +65,6 @@ def _class_of(settings: DrainerConfig) -> SinkClass:
     return chosen
 
 
-async def rehearse(settings: DrainerConfig, upstream: Upstream) -> None:
-    """What a takeover needs of others, tried without writing anything. Raises what is in its way."""
-    read_rules(settings)
+async def rehearse(settings: DrainerConfig, cluster_id: int) -> None:
+    """See `Builder`."""
     sink_class.check_options(_class_of(settings), settings.to_options)
-    await upstream.oracle.timestamp()
-    await upstream.history.job(1)

@@ -10,7 +10,6 @@ Tests   tests/drainer/points/dump/test_dump.py
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -34,7 +33,7 @@ from drainer.points.load.load import Estimate, TableEstimate
 from drainer.points.load.table_copy import AGAIN, rows_wanted
 from drainer.points.load.upstream_schema import UpstreamTables, pass_until_kept, snapshot_with_schema
 from drainer.points.rows.table_rows import TableRows, tried
-from drainer.points.snapshot.sessions import UpstreamSnapshot
+from drainer.points.snapshot.sessions import UpstreamSnapshot, read_beside
 from drainer.points.worker_pool import Pace, WorkerPool
 from drainer.reading.archive.decode.definitions import archived
 from drainer.reading.archive.decode.images import ImagePlan
@@ -177,15 +176,7 @@ class Dump:
         work = Writing(
             snapshot, place, self.counters, self._clock, workers=self._workers, rate_rows=self._rate_rows
         )
-        thread = asyncio.create_task(asyncio.to_thread(work.run, tables))
-        try:
-            await asyncio.shield(thread)
-        except asyncio.CancelledError:
-            work.stop.set()
-            snapshot.cut()
-            with contextlib.suppress(BaseException):
-                await thread
-            raise
+        await read_beside(asyncio.to_thread(work.run, tables), snapshot, work.stop.set)
         return tables
 
     async def _asked(self, function: Callable[..., T], *arguments: object) -> T:

@@ -33,7 +33,7 @@ from drainer.points.load.reconcile import Mode, Reconciled
 from drainer.points.load.store_checkpoint import forget_checkpoint, keep_from, store_end
 from drainer.points.load.table_copy import TableCopy
 from drainer.points.load.upstream_schema import UpstreamTables, snapshot_with_schema
-from drainer.points.snapshot.sessions import UpstreamSnapshot
+from drainer.points.snapshot.sessions import UpstreamSnapshot, read_beside
 from drainer.stream.schema.tracker import SchemaTracker
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
@@ -202,15 +202,7 @@ class TimestampPass:
                 ordered = self._sized(upstream, snapshot.ts, pairs, copying.wait)
                 copying.run(ordered, lambda table: preparing.begin_anew(table.number))
 
-        thread = asyncio.create_task(blocking(job.target, work, tries=1))
-        try:
-            await asyncio.shield(thread)
-        except asyncio.CancelledError:
-            copying.stop()
-            snapshot.cut()  # a server that hangs would keep all of this waiting
-            with contextlib.suppress(BaseException):
-                await thread
-            raise
+        await read_beside(blocking(job.target, work, tries=1), snapshot, copying.stop)
 
     def _sized(
         self, upstream: UpstreamTables, ts: Ts, pairs: Sequence[Stored], wait: Callable[[float], bool]

@@ -12,10 +12,12 @@ Errors  `SessionError` for what the block's statements met: one that passes by i
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from drainer.mysql.connection import Connection, set_if_known
 from drainer.mysql.errors import ConnectionLost, SessionError, StatementRefused, safe_text
@@ -198,3 +200,18 @@ def prepare_reader(connection: Connection) -> None:
     connection.keep_alive()
     for name, value in _READER:
         set_if_known(connection, name, value)
+
+
+async def read_beside(
+    reading: Coroutine[Any, Any, object], snapshot: UpstreamSnapshot, stop: Callable[[], object]
+) -> None:
+    """Wait for what reads the snapshot on threads. Cancelled: that is stopped, and ends first."""
+    task = asyncio.create_task(reading)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        stop()
+        snapshot.cut()  # a server that hangs would keep all of this waiting
+        with contextlib.suppress(BaseException):
+            await task
+        raise

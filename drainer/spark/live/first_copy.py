@@ -44,7 +44,7 @@ from drainer.points.load.upstream_schema import (
     snapshot_with_schema,
 )
 from drainer.points.rows.table_rows import tried
-from drainer.points.snapshot.sessions import UpstreamSnapshot
+from drainer.points.snapshot.sessions import UpstreamSnapshot, read_beside
 from drainer.points.worker_pool import Ended
 from drainer.reading.archive.decode.definitions import Definitions, archived, of_schema
 from drainer.spark.chunk_tasks import patient
@@ -176,15 +176,8 @@ class LakeCopy:
             if not self._has_begun:
                 await self._cluster.begin(snapshot.ts)
                 self._has_begun = True
-            thread = asyncio.create_task(asyncio.to_thread(self._write, snapshot, tracker, contents))
-            try:
-                await asyncio.shield(thread)
-            except asyncio.CancelledError:
-                self._stop.set()
-                snapshot.cut()
-                with contextlib.suppress(BaseException):
-                    await thread
-                raise
+            writing = asyncio.to_thread(self._write, snapshot, tracker, contents)
+            await read_beside(writing, snapshot, self._stop.set)
 
     def _contents(self, tracker: SchemaTracker) -> Contents:
         """Raises `Rejected` for several tables that go into one, `DownstreamError` for what no mirror has."""

@@ -35,8 +35,8 @@ def test_every_kind_of_downstream_has_a_module_that_builds_it(db_type: str) -> N
 
 def test_a_drainer_that_writes_files_loads_no_client_of_a_database() -> None:
     code = (
-        "import sys, drainer.program; from drainer.config.options import DrainerConfig;"
-        " drainer.program.builder_of(DrainerConfig(db_type='file'));"
+        "import sys, drainer.program, drainer.app.build; from drainer.config.options import DrainerConfig;"
+        " drainer.app.build.builder_of(DrainerConfig(db_type='file'));"
         " sys.exit('pymysql' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

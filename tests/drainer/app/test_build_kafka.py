@@ -105,8 +105,8 @@ def test_without_the_client_it_says_what_to_install() -> None:
 
 def test_other_sinks_do_not_load_the_client() -> None:
     code = (
-        "import sys, drainer.program; from drainer.config.options import DrainerConfig;"
-        " drainer.program.builder_of(DrainerConfig(db_type='file'));"
+        "import sys, drainer.program, drainer.app.build; from drainer.config.options import DrainerConfig;"
+        " drainer.app.build.builder_of(DrainerConfig(db_type='file'));"
         " sys.exit('confluent_kafka' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from drainer import Retry, SinkContext
-from drainer.app import build_batch, build_own
+from drainer.app import build, build_batch, build_own
 from drainer.app.build import BuildContext
 from drainer.app.build_batch import lock_data_dir, where_to_begin
 from drainer.app.savepoint_start import Place
@@ -228,4 +228,4 @@ async def test_a_takeover_is_rehearsed_without_opening_the_sink(
         return None
 
     made.upstream.history.job = job  # type: ignore[method-assign,assignment]
-    await build_own.rehearse(made.settings, made.upstream)
+    await build.rehearse(made.settings, made.upstream)
