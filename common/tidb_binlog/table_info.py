@@ -67,7 +67,6 @@ FLAG_ON_UPDATE_NOW: Final = 8192
 PARTITION_RANGE: Final = 1
 PARTITION_HASH: Final = 2
 PARTITION_LIST: Final = 3
-PARTITION_KEY: Final = 4
 
 FOREIGN_KEY_ACTIONS: Final = ("", "RESTRICT", "CASCADE", "SET NULL", "NO ACTION", "SET DEFAULT")
 """By the number that a definition holds."""

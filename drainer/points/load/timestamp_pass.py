@@ -116,7 +116,6 @@ class TimestampPass:
         self._scope = scope
         self._stored_ts = stored_ts
         self._forget = forget
-        self._copying: Copying | None = None
 
     async def run(self, at_ts: Ts) -> Passed:
         """`at_ts`: at that timestamp again; 0: now. Raises as `Load.run`, and `SnapshotLost`,

@@ -12,7 +12,7 @@ import re
 import zlib
 from typing import Final
 
-from tidb_binlog.errors import ConfigError, DownstreamError
+from tidb_binlog.errors import DownstreamError
 from tidb_binlog.tso import Ts
 
 NAME_MAX: Final = 249
@@ -20,36 +20,10 @@ FIRST: Final = ""
 KEY: Final = "key"
 TABLE: Final = "table"
 TS: Final = "ts"
-PARTITION_BY: Final = (FIRST, KEY, TABLE, TS)
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9._-]")
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
 _KNOWN: Final = ("schema", "table")
-
-
-def check_template(template: str) -> None:
-    """Raises `ConfigError`."""
-    unknown = [name for name in _PLACE.findall(template) if name not in _KNOWN]
-    if unknown or set(_PLACE.sub("", template)) & set("{}"):
-        raise ConfigError(
-            f"syncer.to.topic {template!r} has a place that is not known",
-            hint='{schema} and {table} are, as in "{schema}_{table}"',
-        )
-    fixed = _PLACE.sub("", template)
-    if _ILLEGAL.search(fixed) or len(fixed) >= NAME_MAX:
-        raise ConfigError(
-            f"syncer.to.topic {template!r} cannot be a topic's name",
-            hint=f"letters, digits, '.', '_' and '-' may be in it, {NAME_MAX} at most",
-        )
-
-
-def check_topic(key: str, name: str) -> None:
-    """Raises `ConfigError`."""
-    if _ILLEGAL.search(name) or name in (".", "..") or len(name) > NAME_MAX:
-        raise ConfigError(
-            f"{key} {name!r} cannot be a topic's name",
-            hint=f"letters, digits, '.', '_' and '-' may be in it, {NAME_MAX} at most",
-        )
 
 
 class Topics:

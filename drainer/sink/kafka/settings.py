@@ -50,7 +50,7 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """What goes where, in which form. `topic` is a template, `partition` one of `routing.PARTITION_BY`;
+    """What goes where, in which form. `topic` is a template, `partition` as `routing` has it;
     `message_bytes` is the limit of one message."""
 
     topic: str

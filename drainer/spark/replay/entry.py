@@ -105,10 +105,6 @@ def replay(
     )
 
 
-apply_range = replay
-"""For streams: a batch is a job of its own, named after query and batch; the range is the batch's."""
-
-
 def _maker(spark: SparkSession | SparkOf | None) -> SparkOf | None:
     if spark is None or callable(spark):
         return spark

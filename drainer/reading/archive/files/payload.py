@@ -26,7 +26,6 @@ DML: Final = 0x1A
 DDL: Final = 0x22
 _TAGS: Final = (DML, DDL)
 _UPPER_MAX: Final = 4096
-_AS_WRITTEN: Final = b"\x08\x00\x10"
 _FIRST: Final = 0x0A  # an event of an archive, a table of a relay log; in both their field 1 is a name
 _SECOND: Final = 0x12
 _EVENT_KIND: Final = 0x18
