@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from drainer.spark import jvm
+from drainer.spark import jvm, worker_daemon
 from tidb_binlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def _settings(master: str) -> dict[str, str]:
     if is_local(master):
         # Spark looks for an address that others reach, and warns where it finds none.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if os.environ["PYSPARK_PYTHON"] == sys.executable:  # another one may not have this package
+            chosen["spark.python.daemon.module"] = worker_daemon.__name__
         return {**chosen, **_HERE}
     from drainer.spark import packaging
 

@@ -91,7 +91,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("archive",),
     ),
     "drainer.spark": (
-        ("engine", "jvm", "packaging"),
+        ("engine", "jvm", "packaging", "worker_daemon"),
         ("driver",),
         ("history", "statistics", "export"),
         ("effects", "source"),

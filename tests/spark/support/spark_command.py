@@ -30,8 +30,8 @@ class SparkCommand:
             )
 
     def workers(self) -> list[int]:
-        """The processes in which its tasks run Python: those that the daemon of pyspark has forked."""
-        daemons = _pids(self.process.pid, b"pyspark.daemon")
+        """The processes in which its tasks run Python: those that a daemon has forked."""
+        daemons = _pids(self.process.pid, b"pyspark.worker")
         return [pid for pid in daemons if int(_read(pid, "stat").rpartition(b")")[2].split()[1]) in daemons]
 
     def kill_all(self) -> None:
