@@ -296,14 +296,15 @@ def check(args: argparse.Namespace, *, tables: bool = True) -> None:
         source.check_tables(of_image)
 
 
-def start_session(args: argparse.Namespace, app: str) -> SparkSession:
-    """The session that the command line asks for."""
+def start_session(args: argparse.Namespace, app: str, *, with_format: bool = False) -> SparkSession:
+    """The session that the command line asks for. `with_format`: it is to read `format("binlog")`."""
     if session.is_connect(args.master) and app not in _OVER_CONNECT:
         raise FlagError(
             f"{app} needs Spark's own context, which Spark Connect does not give",
             hint=f"only {' and '.join(_OVER_CONNECT)} do without; use --master spark://HOST:PORT",
         )
-    spark = session.session(app, args.master, dict(args.conf))
+    make = session.session if with_format else session.without_format
+    spark = make(app, args.master, dict(args.conf))
     session.quiet()
     return spark
 

@@ -47,21 +47,28 @@ _HERE: Final = {
 def session(
     app: str = "binlog-spark", master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session, made as asked for if there is none. `conf` wins over what stands here. Raises
-    `ConfigError`."""
+    """The session, made as asked for if there is none, with `format("binlog")`. `conf` wins over what stands
+    here. Raises `ConfigError`."""
+    spark = without_format(app, master, conf)
+    from drainer.spark.source import source
+
+    source.register(spark)
+    return spark
+
+
+def without_format(app: str, master: str | None, conf: Mapping[str, str] | None) -> SparkSession:
+    """The same for who does without: where a format is registered, Spark starts Python to look for all that
+    are installed."""
     submitted = is_submitted()
     if not (submitted or is_connect(master) or "pyspark.sql.connect.session" in sys.modules):
         _need_java()
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
-
-        from drainer.spark.source import source
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed", hint=EXTRA_HINT) from None
     if (active := SparkSession.getActiveSession()) is not None:
         active.conf.set(_ZONE, "UTC")
-        source.register(active)
         return active
     if is_connect(master):
         builder = SparkSession.builder.remote(master or "")
@@ -69,7 +76,6 @@ def session(
             builder = builder.config(key, value)
         connected = builder.getOrCreate()
         connected.conf.set(_ZONE, "UTC")
-        source.register(connected)
         return connected
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 of the path
     chosen = {"spark.app.name": app, **_EVERYWHERE}
@@ -85,9 +91,7 @@ def session(
     builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    source.register(spark)
-    return spark
+    return builder.getOrCreate()
 
 
 def is_connect(master: str | None) -> bool:

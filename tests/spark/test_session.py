@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
-from drainer.spark import jvm, worker_daemon
+from drainer.spark import arguments, jvm, worker_daemon
+from drainer.spark.source import source
 from tests.spark.conftest import Started
 
 
@@ -35,6 +38,18 @@ def test_workers_are_forked_from_one_that_has_loaded_what_they_need(spark: Spark
     assert worker_daemon.__name__ in command
     assert "libarrow" in maps
     assert "\nThreads:\t1\n" in status
+
+
+def test_a_command_that_reads_no_format_has_none_looked_for(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[SparkSession] = []
+    monkeypatch.setattr(source, "register", registered.append)
+    args = argparse.Namespace(master="local[2]", conf=[])
+    assert arguments.start_session(args, "binlog-spark replay") is spark
+    assert registered == []
+    assert arguments.start_session(args, "binlog-spark read", with_format=True) is spark
+    assert registered == [spark]
 
 
 def test_only_the_warning_of_incubator_modules_is_held_back() -> None:

@@ -53,7 +53,7 @@ def _rows(args: argparse.Namespace) -> list[dict[str, Any]]:
 
         source = ArchiveSource({**options, "path": args.archive})
         return ordered_rows.everything(source, source.schema, ())
-    spark = arguments.start_session(args, "binlog-spark files")
+    spark = arguments.start_session(args, "binlog-spark files", with_format=True)
     frame = spark.read.format("binlog").options(**options).load(args.archive)
     with TaskProgress("looking at files", spark):
         return [row.asDict() for row in frame.collect()]

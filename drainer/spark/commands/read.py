@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if arguments.is_here(args) and not args.where:
         _run_here(args)
         return 0
-    spark = arguments.start_session(args, "binlog-spark read")
+    spark = arguments.start_session(args, "binlog-spark read", with_format=True)
     frame = _frame(spark, args)
     if args.count:
         with TaskProgress("counting", spark):
