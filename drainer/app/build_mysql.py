@@ -301,7 +301,8 @@ async def assemble(
     waiting = await patiently(lambda: load_waiting(store, foreign=start.foreign), store.close)
     await prepare_marks(target, max(len(start.positions), settings.worker_count), ends)
     schema = await ready.schema_at(store, start, bool(waiting.entries))
-    translator = Translator(schema.tracker, rules)
+    began_ts = min(position.complete_ts for position in start.positions)
+    translator = Translator(schema.tracker, rules, began_ts)
     if ready.relay is not None:
         ready.relay.rules_now = lambda: translator.rules.text
     changes = RuleChange(translator, rules, start.basis)

@@ -206,7 +206,8 @@ class Indexer:
                     raise self._failure
                 if self._queue:
                     await self._gather()
-                    await self._follow_queue()
+                    if self._failure is None:
+                        await self._follow_queue()
                 elif self._stopping:
                     break
                 elif self._overflowed:

@@ -146,7 +146,7 @@ class _Life:
         self._stream = stream
         self._cluster = cluster
         self._downstream = downstream
-        self._translator = Translator(downstream.tracker, stream.rules)
+        self._translator = Translator(downstream.tracker, stream.rules, downstream.floor_ts)
         self._known: KnownSchema | None = None  # of the schema as it is; None after it changed
         self.position = downstream.floor_ts
         self.waits_for = ""

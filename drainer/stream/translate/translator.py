@@ -12,7 +12,7 @@ Never  drops a binlog in silence: what cannot be understood raises `Corruption` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -62,11 +62,13 @@ _PLACED_MAX: Final = 50_000
 class Translator:
     """Resolves tables by the tracked schema and applies the rules. A name filter alone is rules, too.
 
-    `looped`: transactions dropped because a drainer of our channel wrote them.
+    `after_ts`: what came up to there an earlier life has translated. `looped`: transactions dropped because a
+    drainer of our channel wrote them.
     """
 
-    def __init__(self, schema: SchemaTracker, rules: Rules | TableFilter) -> None:
+    def __init__(self, schema: SchemaTracker, rules: Rules | TableFilter, after_ts: Ts = 0) -> None:
         self._schema = schema
+        self._after_ts = after_ts
         self._filters: dict[int, RowFilter] = {}
         self._row_versions: dict[int, int] = {}  # by table id, of its last rows
         self._generation = schema.generation
@@ -337,10 +339,6 @@ class Translator:
                 if skip
                 else ddl_filter.judge(job, change, self.rules, all_names)
             )
-        early = early_version(merged.job)
-        has_early_rows = (
-            0 < early <= max((self._row_versions.pop(table.id, 0) for table in change.after), default=0)
-        )
         before, after = change.before, change.after
         if verdict.tables != change.tables:
             before, after = (_of_names(tracked, verdict.tables) for tracked in (before, after))
@@ -363,8 +361,15 @@ class Translator:
             unread=frozenset(name for name in names if not self.rules.allows(*name)),
             shared=() if verdict.skip else self.sharing(verdict.tables),
             apart=self.rules.disjoint_shards,
-            early=EARLY_ROWS if has_early_rows else "",
+            early=EARLY_ROWS if self._had_early_rows(merged.job, change.after) else "",
         )
+
+    def _had_early_rows(self, job: Mapping[str, Any] | None, after: Sequence[Tracked]) -> bool:
+        """Of an earlier life it is not known: a job that began in it may have had some."""
+        last = max((self._row_versions.pop(table.id, 0) for table in after), default=0)
+        early = early_version(job)
+        began_ts = int((job or {}).get("start_ts") or 0)
+        return early > 0 and (early <= last or began_ts < self._after_ts)
 
     def sharing(self, names: Sequence[tuple[str, str]]) -> tuple[Tracked, ...]:
         """Other tables, as they are now, that replicate into the targets of these."""

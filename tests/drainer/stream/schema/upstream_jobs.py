@@ -61,6 +61,7 @@ class Upstream:
         raw_args: Any = None,
         schema_name: str = "",
         sub_jobs: Sequence[dict[str, Any]] = (),
+        start_ts: int = 0,
     ) -> DdlJob:
         self.count += 1
         job = DdlJob.from_document(
@@ -72,6 +73,7 @@ class Upstream:
                 "table_id": table_id or (info or {}).get("id", 0),
                 "schema_name": schema_name,
                 "query": query,
+                "start_ts": start_ts,
                 "raw_args": raw_args,
                 "multi_schema_info": {"sub_jobs": sub_jobs} if sub_jobs else None,
                 "binlog": {

@@ -227,6 +227,17 @@ def test_rows_that_had_an_added_column_before_its_binlog_are_told(
     assert not s.ddl(61, info=table(1, "t", "id", "c"), sub_jobs=sub_jobs).early
 
 
+@pytest.mark.parametrize(
+    ("start_ts", "column_version", "early"), [(99, 6, True), (100, 6, False), (99, 0, False)]
+)
+def test_rows_that_an_earlier_life_had_may_have_come_too_early(
+    s: Setting, start_ts: int, column_version: int, early: bool
+) -> None:
+    s.translator = Translator(s.tracker, Rules(), after_ts=100)
+    sub_jobs = [{"type": 5, "schema_version": column_version}, {"type": 6, "schema_version": 9}]
+    assert bool(s.ddl(61, info=table(1, "t", "id"), sub_jobs=sub_jobs, start_ts=start_ts).early) == early
+
+
 def test_a_ddl_without_its_job_stops(s: Setting) -> None:
     job = s.up.job(5, info=table(1, "t"))
     with pytest.raises(Corruption, match=f"commit_ts 2001 came without its job {job.id}"):
