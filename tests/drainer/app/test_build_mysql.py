@@ -21,6 +21,9 @@ from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
 from drainer.operate.control.pause_and_reload import Control
 from drainer.stream.pull.merged import MergedBatch
+from drainer.stream.rules.rule_set import Rules
+from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.translator import Translator
 from tests.drainer.ddl.quarantine.stage import Stage, ddl
 from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock, SystemClock
@@ -159,7 +162,7 @@ async def test_who_could_not_go_on_fences_off_nobody(
 @pytest.mark.integration
 @pytest.mark.parametrize("waits", [False, True])
 async def test_the_schema_is_that_of_where_the_stream_begins(
-    target: Target, etcd_clean: str, tmp_path: Path, waits: bool
+    target: Target, etcd_clean: str, tmp_path: Path, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the lanes; but what waits makes the stream begin at the checkpoint, which is held below it."""
     stage = Stage(target, tmp_path)
@@ -179,6 +182,13 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
         wait_for=starting.wait_for,
         upstream_clock=SystemClock(),
     )
+    translated_to = []
+
+    def translator(schema: SchemaTracker, rules: Rules, after_ts: Ts) -> Translator:
+        translated_to.append(after_ts)
+        return Translator(schema, rules, after_ts)
+
+    monkeypatch.setattr(build_mysql, "Translator", translator)
     async with contextlib.AsyncExitStack() as ends:
         runner = await build_mysql.build(
             BuildContext(settings, cast(Upstream, upstream), nodes, ends, cast(Operating, operating))
@@ -188,6 +198,7 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
         assert set(upstream.asked) == {sink.start_ts}
         assert not any(upstream.away.values()), "the store left while it was asked, and was waited for"
         assert sink.start_ts == (199 if waits else 300)
+        assert translated_to == [300], "what came up to there an earlier life may have had"
         await runner.run(nothing())
         assert await runner.stop(PATIENCE_S) is True
     await nodes.close()
