@@ -625,6 +625,19 @@ def test_exchanged_rows_are_swapped(connection: Any, partitions: bool) -> None:
         assert [row[0] for row in cursor.fetchall()] == [1, 2]
 
 
+def test_a_tidb_exchanges_rows_that_do_not_belong_there_as_the_upstream_did() -> None:
+    change = Change(
+        42,
+        (partitioned(*TWO), simple(1, table_id=31, called="ex")),
+        (partitioned((31, "p0", "10"), TWO[1]), simple(1, table_id=11, called="ex")),
+        present={HERE: present(1, partitions=("p0", "p1")), ("d", "ex"): present(1)},
+        server=TIDB,
+    )
+    (only,) = derive(change).steps
+    assert only.statements == ("ALTER TABLE `d`.`t` EXCHANGE PARTITION `p0` WITH TABLE `d`.`ex`",)
+    assert [one.statements for one in only.instead] == [(f"{only.statements[0]} WITHOUT VALIDATION",)]
+
+
 def test_keys_are_renamed_in_place() -> None:
     def keyed(called: str) -> Tracked:
         parts = [{"name": name("c1"), "offset": 0, "length": -1}]
