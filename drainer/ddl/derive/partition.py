@@ -14,7 +14,7 @@ from drainer.ddl.derive.definition import Column, Definition, Partition, Partiti
 from drainer.ddl.derive.render import NotDerivable, name_of, partition_by, partition_clause, partition_list
 from drainer.ddl.derive.values import Alteration, Derived, Step, of, step
 from drainer.mysql.rows.column_match import Dialect
-from tidb_binlog.table_info import LONGLONG, PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
+from tidb_binlog.table_info import PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
 
 
 def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Derived:
@@ -43,8 +43,8 @@ def alter_partitions(change: Alteration, *, emptied: bool, dropped: bool) -> Der
 def holds_same_rows(change: Alteration) -> bool:
     """Whether each partition downstream has the rows that the one of its name had upstream.
 
-    TiDB hashes unsigned numbers as such, and NULL as 0; servers of MySQL's kind hash signed numbers, and NULL
-    as the least one. What they make of KEY has nothing in common.
+    All hash numbers as signed ones. NULL is 0 to TiDB, and the least number to servers of MySQL's kind. What
+    they make of KEY has nothing in common.
     """
     before = change.before
     partitioning = before.partitioning if before else None
@@ -53,9 +53,7 @@ def holds_same_rows(change: Alteration) -> bool:
     if change.server.dialect is Dialect.TIDB or partitioning.kind in (PARTITION_RANGE, PARTITION_LIST):
         return True
     column = before.column(partitioning.expression.strip("`"))
-    if partitioning.kind != PARTITION_HASH or column is None or column.nullable:
-        return False
-    return not (column.type.tp == LONGLONG and column.type.unsigned)
+    return partitioning.kind == PARTITION_HASH and column is not None and not column.nullable
 
 
 def names(partitioning: Partitioning) -> tuple[str, ...]:
@@ -152,7 +150,7 @@ def condition_of(definition: Definition, partition: Partition) -> str:
     by = partitioning.expression or ",".join(map(name_of, partitioning.columns))
     number = [part.name for part in partitioning.partitions].index(partition.name)
     if partitioning.kind == PARTITION_HASH:
-        return f"IFNULL(ABS(MOD(({by}),{len(partitioning.partitions)})),0)={number}"
+        return f"IFNULL(ABS(MOD(CAST(({by}) AS SIGNED),{len(partitioning.partitions)})),0)={number}"
     if len(partitioning.columns) > 1 or partitioning.kind not in (PARTITION_RANGE, PARTITION_LIST):
         raise NotDerivable(f"which rows belong to partition {partition.name} cannot be said in a condition")
     if partitioning.kind == PARTITION_RANGE:

@@ -283,7 +283,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
             {"type": 2, "expr": "`p`"},
             kind(tp, 20, Flag=flag),
             [*range(-4 if tp == ti.LONG else 0, 5), *more],
-            lambda p: abs(p or 0) % 3,
+            lambda p: abs((p or 0) - (2**64 if (p or 0) >= 2**63 else 0)) % 3,
         )
         for number, (tp, flag, more) in enumerate(
             [
