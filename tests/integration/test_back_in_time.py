@@ -149,7 +149,7 @@ async def test_a_replica_that_lags_is_promoted_while_sessions_still_work_on_the_
             proxy.lead_to(replica.host, replica.port)
             scene.server = replica
             target = Target(old.host, old.port, old.user, old.password)
-            await asyncio.to_thread(end_one_session, target)
+            await asyncio.to_thread(end_one_session, target, proxy.local_ports)
             await scene.until_went_back()
             await scene.until_rows(scene.written + 50)
             assert scene.processes["drainer"].poll() is None
@@ -158,13 +158,12 @@ async def test_a_replica_that_lags_is_promoted_while_sessions_still_work_on_the_
         await proxy.close()
 
 
-def end_one_session(target: Target) -> None:
-    """Of a lane: the others keep theirs, and go on committing where they are."""
+def end_one_session(target: Target, ports: set[int]) -> None:
+    """Of a lane, by its port at the proxy: the others keep theirs, and go on committing where they are."""
     connection = connect(target)
-    (found, *_) = connection.rows(
-        b"SELECT ID FROM information_schema.PROCESSLIST WHERE ID<>CONNECTION_ID() ORDER BY ID DESC",
-    )
-    connection.run(b"KILL CONNECTION %d" % found)
+    sessions = connection.rows(b"SELECT ID, HOST FROM information_schema.PROCESSLIST ORDER BY ID DESC")
+    (newest, *_) = [number for number, host in sessions if host.rpartition(":")[2] in map(str, ports)]
+    connection.run(b"KILL CONNECTION %d" % newest)
     connection.close()
 
 

@@ -33,7 +33,7 @@ RATES: Final = (0, 300, 1000)
 """Rows a second of a load; 0: as fast as it goes."""
 PAUSE_S: Final = (0.0, 2.0)
 WATCH_S: Final = 0.05
-TAKEN_S: Final = 240.0
+TAKEN_S: Final = 600.0
 """Of one load, whatever dies meanwhile: more, and it does not go on."""
 
 

@@ -42,6 +42,11 @@ class Proxy:
         """New connections go there; those that are there stay where they are."""
         self._host, self._port = host, port
 
+    @property
+    def local_ports(self) -> set[int]:
+        """Its own, of all connections: by them the server names those who come through it."""
+        return {writer.get_extra_info("sockname")[1] for writer in self._writers}
+
     def reset(self) -> int:
         """End every connection with RST in the middle of whatever it does; how many there were."""
         links = len(self._links)

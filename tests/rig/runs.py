@@ -16,7 +16,7 @@ from tests.rig import ROOT
 
 PLAYGROUND = "binlog_playground"
 RIG = "tests.rig"
-DEADLINE_S = 560
+DEADLINE_S = 1200
 
 
 @pytest.fixture

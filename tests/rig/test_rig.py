@@ -17,7 +17,7 @@ from tests.rig.runs import RIG, run
 from tests.rig.runs import scratch as scratch
 
 pytestmark = pytest.mark.integration
-LONG = pytest.mark.timeout(1500)
+LONG = pytest.mark.timeout(1700)
 
 CORPUS = ROOT / "tests" / "golden" / "corpus"
 
