@@ -25,6 +25,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from tests import mariadb_state
 from tests.architecture.source import ROOT
 from tests.downstreams import server as server
+from tests.downstreams import server_not_tidb as server_not_tidb
 from tests.fakes.etcd_keys import remove_keys
 from tests.kafka_broker import _kafka_broker as _kafka_broker
 from tests.kafka_broker import kafka_broker as kafka_broker

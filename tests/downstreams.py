@@ -30,6 +30,18 @@ _DRAINER = "tests"
 @pytest.fixture(scope="session", params=GIVEN)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """Each server in turn, shared by the session: clean up the databases you make."""
+    yield from _given(request, tmp_path_factory)
+
+
+@pytest.fixture(scope="session", params=[name for name in GIVEN if name != "tidb"])
+def server_not_tidb(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    """The same, of what a TiDB does in its own way: it alters definitions alone, and converts as upstream."""
+    yield from _given(request, tmp_path_factory)
+
+
+def _given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     if request.param == "mariadb":
         mariadb: MariaDbServer = request.getfixturevalue("_mariadb_server")
         yield Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)

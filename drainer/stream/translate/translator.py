@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 PASSED_OVER: Final = "listed in ignore-txn-commit-ts"
 EARLY_ROWS: Final = (
     "values of added columns in rows that were written while the statement was under way: the rows have the"
-    " defaults; `binlogctl verify -repair` writes the values"
+    " defaults; `binlogctl verify -repair-now` writes the values"
 )
 _ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
 

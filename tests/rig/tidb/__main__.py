@@ -32,6 +32,8 @@ PROGRAMS: Final = (*SERVERS, "pump", "drainer")
 STALLED_S: Final = 120.0
 _DEAD_TIDB_S: Final = 660.0
 """A Pump waits ten minutes for a transaction of which TiKV has no trace, since its TiDB was killed."""
+_NOT_FOR_GO: Final = "rename table .* to .*, "
+"""Go's Drainer knows tables by their old names after it, and writes rows to others."""
 _SHOWN: Final = 40
 _UNFINISHED: Final = b"""SELECT job_id FROM information_schema.ddl_jobs
 WHERE state NOT IN ('synced', 'cancelled', 'rollback done') AND job_type NOT LIKE '%subjob%' LIMIT 1"""
@@ -69,7 +71,7 @@ class Campaign:
         self.waits: list[dict[str, Any]] = []
         self.kills: Counter[str] = Counter()
         log = options.log or cluster.directory / "statements.sql"
-        self.work = Work(cluster.source.connect, log)
+        self.work = Work(cluster.source.connect, log, _NOT_FOR_GO if options.go_drainer else "")
 
     async def run(self) -> int:
         """Everything; the exit status."""

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def left_empty(server: Target) -> Iterator[Target]:
-    yield server
-    clean(server)
+def left_empty(server_not_tidb: Target) -> Iterator[Target]:
+    yield server_not_tidb
+    clean(server_not_tidb)
 
 
 @pytest.mark.parametrize("seed", range(len(SERVERS)))

@@ -126,11 +126,11 @@ KINDS: Final[dict[str, tuple[Ddl, str]]] = {
 
 
 @pytest.fixture
-def target(server: Target) -> Iterator[Target]:
-    clean(server)
-    run(server, "CREATE DATABASE d", f"CREATE DATABASE {SPARE[0]}")
-    yield server
-    clean(server)
+def target(server_not_tidb: Target) -> Iterator[Target]:
+    clean(server_not_tidb)
+    run(server_not_tidb, "CREATE DATABASE d", f"CREATE DATABASE {SPARE[0]}")
+    yield server_not_tidb
+    clean(server_not_tidb)
 
 
 def create(target: Target, *tables: Tracked, job: int = 1) -> None:

@@ -51,10 +51,10 @@ def made(value: float = 0.5, after: TableInfo = IS) -> Recording:
 
 
 @pytest.fixture
-def target(server: Target) -> Iterator[Target]:
-    clean(server)
-    yield server
-    clean(server)
+def target(server_not_tidb: Target) -> Iterator[Target]:
+    clean(server_not_tidb)
+    yield server_not_tidb
+    clean(server_not_tidb)
 
 
 def rows(target: Target) -> list[tuple[Any, ...]]:

@@ -50,10 +50,10 @@ def widened(info: TableInfo) -> Statement:
 
 
 @pytest.fixture
-def target(server: Target) -> Iterator[Target]:
-    clean(server)
-    yield server
-    clean(server)
+def target(server_not_tidb: Target) -> Iterator[Target]:
+    clean(server_not_tidb)
+    yield server_not_tidb
+    clean(server_not_tidb)
 
 
 @pytest.fixture

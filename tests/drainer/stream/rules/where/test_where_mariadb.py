@@ -30,9 +30,9 @@ INFO = table()
 
 
 @pytest.fixture
-def filled(server: Target) -> Iterator[Connection]:  # noqa: F811 - the fixture
+def filled(server_not_tidb: Target) -> Iterator[Connection]:
     """A connection to a server with the table and its rows."""
-    connection = connect(server)
+    connection = connect(server_not_tidb)
     try:
         for statement in (
             "SET SESSION sql_mode='', time_zone='+00:00'",
