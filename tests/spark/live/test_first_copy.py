@@ -283,8 +283,8 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
     config, log = tmp_path / "drainer.toml", tmp_path / "log"
     commands: list[SparkCommand] = []
 
-    def begin() -> SparkCommand:
-        arguments = ["load", "--config", str(config), "--once", "--rate", "30000", "--master", "local[2]"]
+    def begin(rate: str) -> SparkCommand:
+        arguments = ["load", "--config", str(config), "--once", "--rate", rate, "--master", "local[2]"]
         arguments += ["--conf", "spark.driver.memory=1g", "--interval", "50ms"]
         commands.append(SparkCommand(arguments, log))
         return commands[-1]
@@ -309,7 +309,7 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
             '[[syncer.table-migrate-rule]]\nsource = { schema = "m_app" }\ntarget = { schema = "m_copy" }\n'
         )
         try:
-            first = begin()
+            first = begin("3000")  # all of it would take half a minute
             await asyncio.to_thread(until_here, lambda: running(first, 0))
             first.process.kill()
             ((t, phase),) = state()
@@ -317,7 +317,7 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
             for number in range(1, 20):
                 await change(publisher, connection, number)
             await asyncio.to_thread(until_here, lambda: not first.workers())
-            second, done = begin(), copied_chunks()
+            second, done = begin("8000"), copied_chunks()
             await asyncio.to_thread(until_here, lambda: running(second, done) and second.workers())
             held = ", ".join(f"m_copy.{name} WRITE" for name in ("keyed", "plain", "named"))
             with closing(connect(target)) as lock:  # so that they are killed in the middle of a chunk
@@ -332,7 +332,7 @@ async def test_killed_in_the_middle_it_goes_on_and_the_stream_follows(
             assert "chunks are tried again" in log.read_text()
             assert contents(connection, "m_copy") == contents(connection, "m_app")
             await change(publisher, connection, 40)
-            third = begin()
+            third = begin("8000")
             assert await asyncio.to_thread(third.process.wait, PATIENCE_S) == 0
             assert "nothing to copy" in log.read_text()
             assert contents(connection, "m_copy") == contents(connection, "m_app")
