@@ -199,7 +199,8 @@ class DrainerConfig(RuleOptions):
         key="syncer.safe-mode",
         flag="safe-mode",
         help="use only statements that may be repeated",
-        more="It is switched on by itself after a Go drainer's checkpoint.",
+        more="It is switched on by itself after a Go drainer's checkpoint. Rows of one key that came before "
+        "the end of a DROP PRIMARY KEY or DROP INDEX take each other's place then.",
     )
     strict: bool = option(
         False,

@@ -3,7 +3,7 @@
 Drives  pyspark's own daemon, as its main program: `spark.python.daemon.module` (`session`)
 Why     a worker that loads it itself takes a second of CPU before its first row: one for each core, and again
         after each minute without work, when Spark ends them
-Holds   no thread runs here: what is forked has all that it needs
+Holds   no thread of Python runs here: what is forked has all that it needs
 Never   stands on a cluster's nodes: there the package comes with the job, after the daemon has begun
 Tests   tests/spark/test_session.py
 """

@@ -248,6 +248,7 @@ class Indexer:
         groups = 0
         for group in self._queue:
             if records and len(records) + len(group.records) > _BATCH_RECORDS_MAX:
+                self._close_batches = 0  # what is left need not be gathered
                 break
             records += group.records
             payloads += group.payloads

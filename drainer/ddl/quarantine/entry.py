@@ -98,7 +98,7 @@ class Entry:
     @property
     def is_for_a_load(self) -> bool:
         """Its rows take each other's place where they are tried again."""
-        return self.reason.endswith(SAME_KEY)
+        return SAME_KEY in self.reason
 
     @property
     def done(self) -> bool:

@@ -23,7 +23,7 @@ from drainer.checkpoint.lane_table import Committed
 from drainer.checkpoint.store import SIDE_LANES
 from drainer.checkpoint.value import Intent
 from drainer.ddl.policy import Policy, Ruling
-from drainer.ddl.quarantine.entry import Decision, Entry, Floor
+from drainer.ddl.quarantine.entry import SAME_KEY, Decision, Entry, Floor
 from drainer.ddl.quarantine.log import Frozen, KeptDdl, QuarantineLog
 from drainer.ddl.quarantine.queue_state import QueueEvent
 from drainer.ddl.quarantine.store import Decided, QuarantineTable, ReleaseTable
@@ -149,6 +149,14 @@ class Release:
             cursor.close()
             await self._end_lanes(queue)
             self.doing = ""
+        if SAME_KEY in queue.refusal and queue.state.is_halted:
+            await self._keep_for_a_load(queue)
+
+    async def _keep_for_a_load(self, queue: Queue) -> None:
+        """A later life may repeat rows: it has to know that these must not be."""
+        entry = replace(next(iter(queue.entries.values())), reason=queue.refusal)
+        await self._store(lambda connection: self._table.put(connection, entry))
+        self._quarantine.change(entry, reason=queue.refusal)
 
     # -- rows -----------------------------------------------------------------------------------------
 

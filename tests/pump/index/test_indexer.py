@@ -168,31 +168,38 @@ class CountingIndex(Index):
         super().write(records, head, watermark, decided)
 
 
-def batches(directory: Path, apart_s: float, *, marked: bool = False) -> list[int]:
-    """Sizes of those in which a hundred groups of one record are filed."""
+def batches(
+    directory: Path, apart_s: float, *, marked: bool = False, groups: int = 100, records: int = 1
+) -> list[int]:
+    """Sizes of those in which groups are filed within ten milliseconds of the last."""
 
     async def main() -> list[int]:
         log = ValueLog(MemoryDirectory(), group_bytes_max=1 << 20)
         log.open(START, START, 0)
         index = CountingIndex.open(str(directory / "kv"))
         indexer = indexer_of(log, index, log.end, [], clock=LoopClock())
-        indexer._thread = AtOnce("none")
+        indexer._thread, indexer._queue_bytes_max = AtOnce("none"), 1 << 30
         following = asyncio.create_task(indexer.run())
         await virtual_time.passes(0.01)
-        for ts in range(1, 101):
-            payload = binlog.fake(ts)
-            (place,) = log.append([payload])
-            log.commit([place], len(payload), ts, sync=True)
-            record = LogRecord(binlog.ROLLBACK, ts, ts, place)
-            indexer.accept(WrittenGroup([record], [payload], log.end, 0.0, 0.0, 0.0))
+        for group in range(groups):
+            span = range(1 + group * records, 1 + (group + 1) * records)
+            payloads = [binlog.fake(ts) for ts in span]
+            places = log.append(payloads)
+            log.commit(places, len(payloads[-1]), span[-1], sync=True)
+            filed = [
+                LogRecord(binlog.ROLLBACK, ts, ts, place) for ts, place in zip(span, places, strict=True)
+            ]
+            indexer.accept(WrittenGroup(filed, payloads, log.end, 0.0, 0.0, 0.0))
             if marked:
-                indexer.mark(ts)
-            await virtual_time.passes(apart_s)
+                indexer.mark(span[-1])
+            if apart_s:
+                await virtual_time.passes(apart_s)
         await virtual_time.passes(0.01)
+        sizes = [size for size in index.sizes if size]
         await indexer.close()
         await following
         index.close()
-        return [size for size in index.sizes if size]
+        return sizes
 
     return virtual_time.run(main())
 
@@ -209,6 +216,10 @@ def test_groups_with_pauses_between_them_are_filed_at_once(tmp_path: Path) -> No
 
 def test_and_so_are_those_for_which_a_mark_waits(tmp_path: Path) -> None:
     assert batches(tmp_path, 0.0002, marked=True) == [1] * 100
+
+
+def test_what_fills_batches_waits_for_no_more(tmp_path: Path) -> None:
+    assert batches(tmp_path, 0.0, groups=20, records=1024) == [1024] * 20
 
 
 async def test_jobs_run_in_order_on_one_thread() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from drainer.ddl import rules as ddl_rules
-from drainer.mysql.connection import Target
+from drainer.ddl.quarantine.entry import RETRY
+from drainer.mysql.connection import Target, connect
+from drainer.sink.mysql.lane import LaneSettings
+from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.rules.table_rules import EventFilter, EventRule
@@ -255,6 +259,47 @@ async def test_rows_of_which_one_would_take_the_others_place_are_refused(
     (waiting,) = await live(found, target, size=size, history=History(found.jobs), correct=lambda _: None)
     assert "rows were refused" in waiting["state"]
     assert contents(target) in ([], [(1, 1)])
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (([(1, 1, 1)], [(1, 2, 2)]), [(1, 1)]),
+        # What waits first does so for a row that can be corrected: the key is met where rows are tried again.
+        (([(1, 1, 1)], [(2, 1, 2)], [(3, 7, 7)], [(3, 8, 8)]), [(1, 1), (2, 2), (3, 7)]),
+    ],
+    ids=["at once", "behind another"],
+)
+async def test_a_life_that_repeats_rows_knows_of_the_key_as_well(
+    target: Target, rows: tuple[list[tuple[int, ...]], ...], expected: list[tuple[int, int]]
+) -> None:
+    create = (
+        CREATE[0],
+        Statement(3, "CREATE TABLE `t` (`id` INT PRIMARY KEY, `u` INT UNIQUE, `v` INT)", LOOSE),
+    )
+    ends = Statement(33, "ALTER TABLE `t` DROP PRIMARY KEY", replace(LOOSE, indexes=LOOSE.indexes[1:]))
+    found = recording(*rows, ends, create=create, full=LOOSE)
+
+    def correct(_: object) -> None:
+        with closing(connect(target)) as connection:
+            connection.run(b"UPDATE d.t SET u = 5 WHERE id = 1")
+            connection.commit()
+
+    again = correct if len(rows) > 2 else None
+    assert await live(found, target, 1, size=1, batch_rows=1, history=History(found.jobs), correct=again)
+    assert contents(target) == expected
+
+    async def retry(sink: MysqlSink) -> None:
+        (waiting,) = await sink.finish_waiting()
+        assert contents(target) == expected
+        await sink.quarantine.decide(waiting["job_id"], RETRY, "", "test")
+        assert len(await sink.finish_waiting()) == 1
+
+    lane = LaneSettings(batch_rows=1, rows_may_wait=True)
+    repeating = Life(found, target, 1, history=History(found.jobs), lane=lane, safe_mode=True)
+    await repeating.run(size=1, at_end=retry)
+    assert contents(target) == expected
 
 
 @pytest.mark.integration
