@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from drainer.config.lake_options import LAKES
 from drainer.lake.warehouse import MIRROR
@@ -40,6 +41,8 @@ from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.pump_stream")
+
+T = TypeVar("T")
 
 
 class PumpStream:
@@ -68,11 +71,23 @@ class PumpStream:
         asyncio.run(self._run())
 
     def stop(self) -> None:
-        """Ask it to end after the batch under way. From any thread, and from a signal handler."""
+        """Ask it to end after the batch under way, and whatever it waits for. From any thread, and from a
+        signal handler."""
         if self._loop is None:  # it ends as soon as it has begun
             self.stopping.set()
         else:
             self._loop.call_soon_threadsafe(self.stopping.set)
+
+    async def unless_stopping(self, waiting: Coroutine[Any, Any, T]) -> T | None:
+        """What it comes to; None where the stream is to stop first."""
+        work, stop = asyncio.create_task(waiting), asyncio.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return await work if work.done() else None
+        finally:
+            work.cancel()
+            stop.cancel()
+            await asyncio.gather(work, stop, return_exceptions=True)
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -122,7 +137,9 @@ class PumpStream:
         settings, end_ts = self.settings, self._end_ts
         begun = await life.begun()
         while not self.stopping.is_set() and not (end_ts and life.position >= end_ts):
-            bound = begun or await cluster.bound(life.position, settings.batch_bytes, settings.interval_s)
+            bound = begun or await self.unless_stopping(
+                cluster.bound(life.position, settings.batch_bytes, settings.interval_s)
+            )
             if bound is None:
                 continue
             self._number += 1
@@ -135,12 +152,14 @@ class PumpStream:
             if not bound.more:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.stopping.wait(), settings.interval_s)
-        await life.give_back()
+        if not life.is_begun:
+            await life.give_back()
 
 
 class _Life:
     """One life of a stream: where it is, and what it knows there. `position`: everything at or below it is
-    downstream, and stored so."""
+    downstream, and stored so. `is_begun`: an earlier life has left some of what comes next there, which
+    nobody but this stream can finish."""
 
     def __init__(self, stream: PumpStream, cluster: PumpCluster, downstream: LiveDownstream) -> None:
         self._stream = stream
@@ -149,13 +168,16 @@ class _Life:
         self._translator = Translator(downstream.tracker, stream.rules, downstream.floor_ts)
         self._known: KnownSchema | None = None  # of the schema as it is; None after it changed
         self.position = downstream.floor_ts
+        self.is_begun = False
         self.waits_for = ""
         """Why the DDL after the position cannot run yet."""
 
     async def begun(self) -> Bound | None:
-        """The batch that an earlier life began here, as it was."""
+        """The batch that an earlier life began here, as it was; None, too, where the stream is to stop."""
         stop_ts = await asyncio.to_thread(self._downstream.begun, self.position)
-        return await self._cluster.bound_at(self.position, stop_ts) if stop_ts else None
+        self.is_begun = stop_ts > 0
+        waiting = self._cluster.bound_at
+        return await self._stream.unless_stopping(waiting(self.position, stop_ts)) if stop_ts else None
 
     async def batch(self, number: int, bound: Bound, *, is_begun: bool) -> Batch:
         """Bring the downstream to its end, or to before its DDL. `is_begun`: by an earlier life, as it is."""
@@ -180,6 +202,7 @@ class _Life:
         if ddl is not None:
             self._downstream.passed(ddl)
         await self._reach(bound.stop_ts)
+        self.is_begun = False
         seconds = clock.monotonic_s() - began_s
         lag_s = tso.age_s(bound.stop_ts, clock.wall_s())
         ran = int(ddl is not None and not ddl.skip)

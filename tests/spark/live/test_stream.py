@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,13 @@ from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
 from drainer.spark.replay.stream_jobs import Batch
+from drainer.stream.pull import range_cuts
 from pumpclient import Publisher, column, open_publisher
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
-from tests.waiting import PATIENCE_S
-from tidb_binlog.errors import Conflict
+from tests.waiting import PATIENCE_S, until
+from tidb_binlog.errors import Conflict, Unavailable
 
 pytestmark = pytest.mark.integration
 
@@ -199,4 +201,59 @@ async def test_a_pump_that_joins_between_two_batches_is_read(
     await life(settings)
     assert [number for number, _ in orders(connection)] == [*range(written), *range(1000, 1030)]
     await other.close()
+    await publisher.close()
+
+
+def is_consistent(connection: Connection) -> bool:
+    ((checkpoint,),) = connection.rows(b"SELECT checkPoint FROM tidb_binlog.checkpoint")
+    return bool(json.loads(checkpoint)["consistent"])
+
+
+async def stop_while_pumps_are_away(settings: LiveSettings) -> None:
+    asked: list[object] = []
+
+    async def away(*of: object) -> None:
+        asked.append(of)
+        raise Unavailable("pump p1 is away")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(range_cuts, "parts", away)
+        stream = PumpStream(replace(settings, once=False), None)
+        running = asyncio.create_task(asyncio.to_thread(stream.wait))
+        await until(lambda: asked, "the stream to ask", beside=[running])
+        stream.stop()
+        await asyncio.wait_for(running, PATIENCE_S)
+
+
+async def test_it_stops_while_it_waits_for_a_pump(
+    publisher: Publisher, settings: LiveSettings, connection: Connection
+) -> None:
+    await life(settings)
+    await write(publisher, 0)
+    await stop_while_pumps_are_away(settings)
+    assert is_consistent(connection), "whoever comes next goes on from there"
+    await life(settings)
+    assert orders(connection) == [(0, "pen 0")]
+    await publisher.close()
+
+
+async def test_what_an_earlier_life_began_is_not_given_back_by_one_that_stops_at_once(
+    publisher: Publisher, settings: LiveSettings, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Drainer would take the checkpoint for all that is there, and write keyless rows twice."""
+    await life(settings)
+    await write(publisher, 0)
+
+    async def dies(self: object, commit_ts: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("drainer.spark.live.stream._Life._reach", dies)
+    with pytest.raises(ZeroDivisionError):
+        await life(settings)
+    monkeypatch.undo()
+    await stop_while_pumps_are_away(settings)
+    assert not is_consistent(connection)
+    await life(settings)
+    assert orders(connection) == [(0, "pen 0")]
+    assert is_consistent(connection)
     await publisher.close()
