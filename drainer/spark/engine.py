@@ -125,6 +125,11 @@ def frame_of(rows: Rows) -> DataFrame:
     return rows.moved()
 
 
+def rows_of(frame: DataFrame) -> Rows:
+    """The other way, for what `then` makes of them: times as numbers."""
+    return _RowsOfSpark(frame, _as_they_are, "")
+
+
 def _names(columns: str) -> list[str]:
     return [column.split()[0] for column in columns.split(", ")]
 

@@ -21,7 +21,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from drainer.reading.archive.archive_source import ArchiveSource
-from drainer.spark.engine import Engine, Executors, Rows, frame_of, over_view
+from drainer.spark.engine import Engine, Executors, Rows, frame_of, over_view, rows_of
 from tidb_binlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,13 +58,25 @@ def history(
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Versions of the rows of a table, or of the one with these key values, in their order."""
+    named = {name.lower(): str(value) for name, value in (options or {}).items()}  # as Spark takes them
+    source = ArchiveSource({**named, "path": archive, "tables": table})
+    frame = _frame(of_archive(Executors(spark), source, key))
+    return frame.orderBy(*_NAME, "valid_from", "_seq")
+
+
+def versions(changes: DataFrame, key: Mapping[str, str] | None = None) -> DataFrame:
+    """Of any changes with JSON images, as `format("binlog")` reads them."""
     from pyspark.sql import functions as f
 
-    source = ArchiveSource({**(options or {}), "path": archive, "tables": table})
-    frame = frame_of(of_archive(Executors(spark), source, key))
-    frame = frame.withColumns({name: f.timestamp_micros(name) for name in _TIMES})
-    frame = frame.withColumn("exists", f.col("exists").cast("boolean"))
-    return frame.orderBy(*_NAME, "valid_from", "_seq")
+    columns = [f.unix_micros(name) if name == "_commit_timestamp" else f.col(name) for name in CHANGES]
+    return _frame(of_changes(rows_of(changes.select(*columns)), key))
+
+
+def _frame(rows: Rows) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    frame = frame_of(rows).withColumns({name: f.timestamp_micros(name) for name in _TIMES})
+    return frame.withColumn("exists", f.col("exists").cast("boolean"))
 
 
 def table(versions: Rows) -> pa.Table:
@@ -89,10 +101,10 @@ def of_archive(engine: Engine, source: ArchiveSource, key: Mapping[str, str] | N
     def rows(batches: Iterator[list[list[Any]]]) -> Iterator[tuple[Any, ...]]:
         return (row for batch in batches for row in zip(*batch, strict=True))
 
-    return versions(over_view(engine, source, CHANGES, rows), key)
+    return of_changes(over_view(engine, source, CHANGES, rows), key)
 
 
-def versions(changes: Rows, key: Mapping[str, str] | None = None) -> Rows:
+def of_changes(changes: Rows, key: Mapping[str, str] | None = None) -> Rows:
     """Of any changes with JSON images, in the order of keys and times."""
     ends = changes.then(partial(_ends, key or {}), _ENDS)
     return ends.together(_NAME, ("_commit_ts", "_seq", "part")).then(_versions, _VERSIONS)

@@ -35,7 +35,7 @@ def test_versions_follow_each_other(spark: SparkSession, here: bool) -> None:
     random.Random(1).shuffle(changes)
     rows = engine_for(None if here else spark).over(changes, lambda rows: rows)
     names = ("key", "valid_from", "valid_to", "exists", "_change_type", "before", "after")
-    found = history.table(history.versions(rows)).select(names).to_pylist()
+    found = history.table(history.of_changes(rows)).select(names).to_pylist()
     assert sorted((tuple(row.values()) for row in found), key=lambda row: (row[0], row[1] or 0)) == [
         ('{"id":"1"}', 10, 20, True, "insert", None, one),
         ('{"id":"1"}', 20, None, False, "update", one, two),
@@ -45,7 +45,7 @@ def test_versions_follow_each_other(spark: SparkSession, here: bool) -> None:
         ('{"id":"3"}', None, 30, True, None, None, '{"v":0,"id":3}'),
         ('{"id":"3"}', 30, None, True, "update", '{"v":0,"id":3}', three),
     ]
-    only = history.table(history.versions(rows, history.parse_key("id=3")))
+    only = history.table(history.of_changes(rows, history.parse_key("id=3")))
     assert sorted(map(str, only["valid_from"].to_pylist())) == ["30", "None"]
 
 
@@ -80,3 +80,9 @@ async def test_an_archive_in_numbers(spark: SparkSession, connection: Connection
     (key, times) = ids.most_common(1)[0]
     versions = history.history(spark, str(tmp_path), "m.dst", {"id": str(key)}).collect()
     assert len(versions) >= times
+    frame = spark.read.format("binlog").load(str(tmp_path))
+    assert sorted(history.versions(frame.where("_table = 'dst'"), {"id": str(key)}).collect()) == sorted(
+        versions
+    )
+    upto = history.history(spark, str(tmp_path), "m.dst", options={"STOP": "1"})
+    assert upto.count() == 0
