@@ -22,7 +22,7 @@ from tests.drainer.ddl.quarantine.shards import BEGIN, MERGES
 from tests.forked import Forked
 from tests.integration.support import joining_scene
 from tests.integration.support.drainer_command import command, downstream, ended
-from tests.integration.support.joining_scene import COPY, DEADLINE_S, SCHEMA
+from tests.integration.support.joining_scene import COPY, SCHEMA
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
@@ -191,7 +191,7 @@ async def test_rows_that_a_drainer_was_loading_are_loaded_by_the_stream(
             assert (await made.load())[0] == 200
             assert made.drainer is not None
             made.drainer.terminate()
-            assert await asyncio.to_thread(made.drainer.wait, DEADLINE_S) == 0
+            assert await asyncio.to_thread(made.drainer.wait, PATIENCE_S) == 0
             start()
             await made.until(lambda: len(made.joins()) == 1, "the load is gone on with")
             made.kill()
