@@ -361,12 +361,12 @@ class Translator:
             unread=frozenset(name for name in names if not self.rules.allows(*name)),
             shared=() if verdict.skip else self.sharing(verdict.tables),
             apart=self.rules.disjoint_shards,
-            early=EARLY_ROWS if self._had_early_rows(merged.job, change.after) else "",
+            early=EARLY_ROWS if self._had_early_rows(merged.job, (*change.before, *change.after)) else "",
         )
 
-    def _had_early_rows(self, job: Mapping[str, Any] | None, after: Sequence[Tracked]) -> bool:
+    def _had_early_rows(self, job: Mapping[str, Any] | None, tables: Sequence[Tracked]) -> bool:
         """Of an earlier life it is not known: a job that began in it may have had some."""
-        last = max((self._row_versions.pop(table.id, 0) for table in after), default=0)
+        last = max((self._row_versions.pop(table.id, 0) for table in tables), default=0)
         early = early_version(job)
         began_ts = int((job or {}).get("start_ts") or 0)
         return early > 0 and (early <= last or began_ts < self._after_ts)
