@@ -29,7 +29,7 @@ SHARED: Final = "waits for other tables with the same target:"
 """How the reason of an entry begins that needs no decision once the others have the DDL."""
 
 SAME_KEY: Final = "rows with the same one came before its end"
-"""How the reason of an entry ends whose rows are told apart by a key that the upstream has given up."""
+"""What the reason of an entry says whose rows are told apart by a key that the upstream has given up."""
 
 Name: TypeAlias = tuple[str, str]
 """(schema, table) in lower case; ("db", "") is every table of the database."""

@@ -70,7 +70,7 @@ class Translator:
         self._schema = schema
         self._after_ts = after_ts
         self._filters: dict[int, RowFilter] = {}
-        self._row_versions: dict[int, int] = {}  # by table id, of its last rows
+        self._row_versions: dict[int, int] = {}  # by table id, the newest of its rows since its last DDL
         self._generation = schema.generation
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0
@@ -224,7 +224,7 @@ class Translator:
     ) -> TableVersion | None:
         """The table of an id, with its filter noted. `marks`: only mark tables, also filtered ones."""
         self.catch_up(commit_ts, schema_version)
-        self._row_versions[table_id] = schema_version
+        self._note_version(table_id, schema_version)
         row_filter = self.row_filter(table_id, schema_version, commit_ts)
         table = row_filter.table
         if marks:
@@ -243,7 +243,7 @@ class Translator:
         ordinal = 0
         for mutation in prewrite.mutations:
             table_id = mutation.table_id
-            self._row_versions[table_id] = schema_version
+            self._note_version(table_id, schema_version)
             row_filter = filters.get(table_id)
             if row_filter is None or schema_version < row_filter.version:
                 row_filter = self.row_filter(table_id, schema_version, commit_ts)
@@ -363,6 +363,10 @@ class Translator:
             apart=self.rules.disjoint_shards,
             early=EARLY_ROWS if self._had_early_rows(merged.job, (*change.before, *change.after)) else "",
         )
+
+    def _note_version(self, table_id: int, schema_version: int) -> None:
+        if schema_version > self._row_versions.get(table_id, 0):  # transactions of an older one may follow
+            self._row_versions[table_id] = schema_version
 
     def _had_early_rows(self, job: Mapping[str, Any] | None, tables: Sequence[Tracked]) -> bool:
         """Of an earlier life it is not known: a job that began in it may have had some."""

@@ -220,6 +220,7 @@ def test_rows_that_had_an_added_column_before_its_binlog_are_told(
 ) -> None:
     """A multi-schema change adds its columns before it drops others, and its binlog comes at its end."""
     s.rows(mutation(1, [I]), version=rows_version)
+    s.rows(mutation(1, [I]), version=5)  # of a transaction that began before
     s.rows(mutation(2, [I]), version=99)
     sub_jobs = [{"type": 5, "schema_version": column_version}, {"type": 6, "schema_version": 9}]
     item = s.ddl(61, info=table(1, "t", "id", "c"), sub_jobs=sub_jobs)
