@@ -5,12 +5,13 @@
 
 `binlog-spark stream`, two Pumps and etcd are processes. While rows come, change and go, a few or thousands in
 a transaction, with a key or (into a changelog) without, under the name upstream or a routed one, and DDL of
-every kind that a program publishes, SIGKILL takes one of them: the command with its JVM, a Python process of
-its tasks, an executor, a Pump, which begins again. With --peer one of the two Pumps is Go's, of the programs
-in DIR. After some deaths a life goes on to the end, and tables are compared with what was published: a
-changelog change by change; a mirror row by row. Then more rows come, until so many have died.
+every kind that a program publishes, SIGKILL takes some of them: Python processes of its tasks, executors,
+Pumps, which begin again; and at last the command with its JVM. Most lives are ended once they have done a
+batch: to begin takes longer than all else. With --peer one of the two Pumps is Go's, of the programs in DIR.
+After some lives one goes on to the end, and tables are compared with what was published: a changelog change
+by change; a mirror row by row. Then more rows come, until so many commands have died.
 The last line is JSON: what died, what was published and compared.
-Exit status: 0 all comparisons were equal.
+Exit status: 0 all comparisons were equal. A signal ends it with all its processes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +38,7 @@ from pyiceberg.catalog import load_catalog
 from binlog_playground.cluster import etcd_server
 from binlog_playground.cluster.cluster import Node
 from binlog_playground.cluster.supervisor import Supervisor
+from binlog_playground.program import INTERRUPTED, SIGNALS
 from drainer.config.options import DrainerConfig
 from drainer.spark.live.mirror import connector_of
 from pumpclient import Publisher, column
@@ -59,7 +62,11 @@ LARGE_SHARE: Final = 0.004
 SHORT_LIVED_MAX: Final = 3
 ROUND: Final = 4
 """Deaths between two comparisons."""
-LIFE_S: Final = 30.0
+EARLY_SHARE: Final = 0.2
+"""Of lives that may end before they have done anything."""
+PAUSE_MAX_S: Final = 6.0
+BESIDE_MAX: Final = 4
+"""Deaths of others in a life."""
 END_S: Final = 300.0
 """Without a line of a batch."""
 EXECUTORS: Final = "local-cluster[2,1,512]"
@@ -238,6 +245,7 @@ class Campaign:
             self._settings |= spark_versions.jars("4.1", *packages)
         self.pumps: list[PumpProcess | PeerPump] = [self._pump(f"p{number}") for number in (1, 2)]
         self.log = directory / "log"
+        self._said_before = 0  # bytes of the log, when the life began
 
     @property
     def words(self) -> str:
@@ -257,32 +265,50 @@ class Campaign:
         return SparkCommand(argv, self.log, variables=self._variables)
 
     async def die(self) -> None:
-        """The command, some time after a life has begun, and mostly something else of it before."""
+        """The command, some time after a life has begun, and mostly other processes of it before."""
         rng = self._rng
-        whose = rng.choice(["command", "task", "executor", "pump"])
-        command = self._begin(EXECUTORS if whose == "executor" else "local[2]")
+        has_executors, is_early = rng.random() < 0.5, rng.random() < EARLY_SHARE
+        self._said_before = self.log.stat().st_size if self.log.exists() else 0
+        command = self._begin(EXECUTORS if has_executors else "local[2]")
         try:
-            await asyncio.sleep(rng.uniform(1.0, LIFE_S))
-            if whose == "executor":
-                await _until_executors(command)
-            if whose in ("task", "executor"):
-                pids = command.workers() if whose == "task" else executors(command.process.pid)
-                for pid in pids[:1]:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                        self.kills[whose] += 1
-            elif whose == "pump":
-                process = rng.choice(self.pumps)
-                process.kill()
-                self.kills[whose] += 1
-                await asyncio.sleep(rng.uniform(0.0, 5.0))
-                await process.start_and_wait()
-            if whose != "command":
-                await asyncio.sleep(rng.uniform(0.0, LIFE_S / 4))
+            if not is_early:
+                await self._until_batch(command)
+            for _ in range(rng.randint(0, BESIDE_MAX)):
+                await asyncio.sleep(rng.uniform(0.0, PAUSE_MAX_S))
+                await self._kill_beside(command, rng.choice(["task", "executor", "pump"]))
+            await asyncio.sleep(rng.uniform(0.0, PAUSE_MAX_S))
             assert command.process.poll() is None, self.log.read_text()[-4000:]
         finally:
             command.kill_all()
         self.kills["command"] += 1
+
+    async def _kill_beside(self, command: SparkCommand, whose: str) -> None:
+        """One of those that there are now."""
+        rng = self._rng
+        if whose == "pump":
+            process = rng.choice(self.pumps)
+            process.kill()
+            self.kills[whose] += 1
+            await asyncio.sleep(rng.uniform(0.0, PAUSE_MAX_S / 2))
+            await process.start_and_wait()
+            return
+        pids = executors(command.process.pid) if whose == "executor" else command.workers()
+        if pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rng.choice(pids), signal.SIGKILL)
+                self.kills[whose] += 1
+
+    async def _until_batch(self, command: SparkCommand) -> None:
+        """It has done one; or there is nothing left to do, which it does not say."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                while command.process.poll() is None and not self._said_batch():
+                    await asyncio.sleep(0.2)
+
+    def _said_batch(self) -> bool:
+        with self.log.open("rb") as file:
+            file.seek(self._said_before)
+            return b"batch " in file.read()
 
     async def finish(self) -> None:
         """A life that comes to the end of what there is."""
@@ -349,16 +375,12 @@ def _change(commit_ts: int, kind: str, before: Row | None, after: Row | None) ->
     return f"{commit_ts} {kind} {_known(before)} {_known(after)}"
 
 
-async def _until_executors(command: SparkCommand) -> None:
-    """They come late where the machine is busy; a life in which the driver does all has none."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LIFE_S):
-            while not executors(command.process.pid):
-                await asyncio.sleep(0.2)
-
-
 async def run(directory: Path, form: str, mode: str, kills: int, seed: int, peer: Path | None) -> None:
-    """Until so many have died. Raises `AssertionError`."""
+    """Until so many commands have died. Raises `AssertionError`."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in SIGNALS:
+        loop.add_signal_handler(number, task.cancel)
     etcd, rng = etcd_server.EtcdServer.start(directory / "etcd"), random.Random(seed)
     campaign = Campaign(directory, etcd.endpoint, form, mode, rng)
     supervisor = Supervisor(directory / "peer")
@@ -421,7 +443,10 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, help="directory of Go's programs")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(run(Path(name), chosen.form, chosen.mode, chosen.kills, chosen.seed, chosen.peer))
+        try:
+            asyncio.run(run(Path(name), chosen.form, chosen.mode, chosen.kills, chosen.seed, chosen.peer))
+        except asyncio.CancelledError:
+            sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 The kinds take turns: into MariaDB by tasks and by the driver alone (`tests.rig --chaos --spark`), into
 changelogs and mirrors of Delta and Iceberg (`lake_stream`). Each run is a process, whose output is kept where
 it was not equal.
-Exit status: 0 all runs were equal, 1 one was not, 2 usage.
+Exit status: 0 all runs were equal, 1 one was not, 2 usage; 130 a signal ended it, with all that the run
+at hand had started.
 
 Tests   tests/crash/faults/test_spark_campaign.py
 """
@@ -15,11 +16,14 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import signal
 import subprocess
 import sys
 import time
+from types import FrameType
 from typing import Any, Final
 
+from binlog_playground.program import INTERRUPTED, SIGNALS
 from tests.rig import ROOT
 
 LAKE_KILLS: Final = 4
@@ -52,15 +56,23 @@ def run(kind: str, seed: int, seconds: int) -> dict[str, Any] | None:
     """What a run said of itself at its end; None if it was not equal, or came to none."""
     command = [sys.executable, "-m", *KINDS[kind], "--seed", str(seed)]
     command += ["--seconds", str(seconds)] if kind.startswith("mariadb") else []
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    if done.returncode == 0:
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        out, err = process.communicate()
+    except BaseException:
+        process.terminate()  # it ends all that it has started
+        process.communicate()
+        raise
+    lines = out.splitlines()
+    if process.returncode == 0:
         said: dict[str, Any] = json.loads(lines[-1])
         return said
     OUTPUT.mkdir(parents=True, exist_ok=True)
     kept = OUTPUT / f"{kind}-{seed}.log"
-    kept.write_text(done.stdout + done.stderr)
-    print(f"  exit {done.returncode}, see {kept}", flush=True)
+    kept.write_text(out + err)
+    print(f"  exit {process.returncode}, see {kept}", flush=True)
     return None
 
 
@@ -92,17 +104,25 @@ def main() -> int:
     chosen = parser.parse_args()
     kinds = chosen.kinds
     sums: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in kinds}
-    for number in range(chosen.runs):
-        kind, seed, began_s = kinds[number % len(kinds)], chosen.seed + number, time.monotonic()
-        print(f"{kind}, seed {seed}", flush=True)
-        said = run(kind, seed, chosen.seconds)
-        sums[kind] += counted(said)
-        print(f"  {time.monotonic() - began_s:.0f} s: {shown(counted(said))}", flush=True)
-    for kind, counts in sums.items():
-        print(f"{kind}: {shown(counts)}")
-    total = sum(sums.values(), collections.Counter[str]())
-    print(f"all: {shown(total)}")
+    try:
+        for number in range(chosen.runs):
+            kind, seed, began_s = kinds[number % len(kinds)], chosen.seed + number, time.monotonic()
+            print(f"{kind}, seed {seed}", flush=True)
+            said = run(kind, seed, chosen.seconds)
+            sums[kind] += counted(said)
+            print(f"  {time.monotonic() - began_s:.0f} s: {shown(counted(said))}", flush=True)
+    finally:
+        for kind, counts in sums.items():
+            print(f"{kind}: {shown(counts)}")
+        total = sum(sums.values(), collections.Counter[str]())
+        print(f"all: {shown(total)}")
     return int(total["not equal"] > 0)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    for number in SIGNALS:  # the run's processes are ended whatever comes
+        signal.signal(number, signal.SIG_IGN)
+    raise SystemExit(INTERRUPTED)
 
 
 def counted(said: dict[str, Any] | None) -> collections.Counter[str]:
@@ -121,4 +141,6 @@ def shown(counts: collections.Counter[str]) -> str:
 
 
 if __name__ == "__main__":
+    for each in SIGNALS:
+        signal.signal(each, _interrupt)
     sys.exit(main())

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 
+from binlog_playground.program import INTERRUPTED
 from tests.crash.faults import spark_campaign
+from tests.rig.runs import processes_of, start
+from tests.rig.runs import scratch as scratch
+from tests.waiting import until_here
 
 
 @pytest.mark.parametrize("option", ["--runs=0", "--runs=-1", "--seconds=0", "--kinds=mariadb", "--kinds="])
@@ -41,3 +47,17 @@ def test_kinds_take_turns_and_one_that_was_not_equal_is_the_exit_status(
         f"mariadb-tasks: {counted}, kill -9 of executor 2",
     ]
     assert lines[-1].startswith("all: equal 2, ddl 4, transactions 10")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("kind", ["delta-changelog", "mariadb-driver"])
+def test_a_signal_ends_it_with_all_processes_of_the_run(kind: str, scratch: Path) -> None:
+    campaign = start(scratch, "tests.crash.faults.spark_campaign", "--runs=1", f"--kinds={kind}")
+    try:
+        until_here(lambda: any("drainer.spark stream" in line for line in processes_of(scratch)))
+    finally:
+        campaign.send_signal(signal.SIGTERM)
+        said, _ = campaign.communicate()
+    assert campaign.returncode == INTERRUPTED
+    assert said.splitlines()[-1] == "all: "
+    assert processes_of(scratch) == []
