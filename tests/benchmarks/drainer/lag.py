@@ -232,7 +232,7 @@ async def _line(process: Process) -> dict[str, Any]:
 
 async def compared(name: str, what: str, pumps: int, per_s: float, settings: Settings) -> Result:
     """Ours, then Go's."""
-    probes = max(PROBES_MIN, min(60, int(settings.seconds * PROBES_A_SECOND_ASKED)))
+    probes = max(PROBES_MIN, min(600, int(settings.seconds * PROBES_A_SECOND_ASKED)))
     lags = await measure(pumps, probes, per_s)
     assert lags is not None
     theirs = await measure(pumps, probes, per_s, settings)
