@@ -10,6 +10,7 @@ Tests  tests/contract/test_sink.py
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -24,7 +25,8 @@ from drainer.txn import INSERT, Ddl, LargeTransaction, Transaction
 from tidb_binlog.clock import SystemClock, look_later
 from tidb_binlog.errors import ConfigError, Rejected, Unavailable
 from tidb_binlog.observe import log, trace
-from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
+from tidb_binlog.status.codec import plain
+from tidb_binlog.status.drainer import EarlyRowsStatus, LaneStatus, MismatchStatus
 from tidb_binlog.status.troubles import STUCK_S
 from tidb_binlog.tso import Ts
 
@@ -33,6 +35,7 @@ logger = log.get("drainer.applier")
 HELD: Final = "held back by the operator"
 HELD_TO_COMPARE: Final = "held still for a moment, for snapshots of the downstream"
 IN_SNAPSHOT: Final = "sending the rows of the snapshot"
+_EARLY_KEPT: Final = 200
 S = TypeVar("S", bound=Sink)
 
 
@@ -95,6 +98,7 @@ class Runner(Generic[S]):
         self._doing = "starting"
         self._saving_since_s: float | None = None
         self._kinds: list[int] = []  # of the row events taken since the last flush
+        self._early_rows: deque[EarlyRowsStatus] = deque(maxlen=_EARLY_KEPT)
         self.transactions = self.rows = self.ddl = 0
 
     # -- what the status shows ---------------------------------------------------------------------
@@ -123,7 +127,7 @@ class Runner(Generic[S]):
         return self.sink.mismatches()
 
     def facts(self) -> dict[str, Any]:
-        return self.sink.facts()
+        return {"EarlyRows": plain(list(self._early_rows)), **self.sink.facts()}
 
     @property
     def doing(self) -> str:
@@ -328,6 +332,10 @@ class Runner(Generic[S]):
             return
         await self.sink.take_ddl(ddl)
         self.ddl += not ddl.skip
+        if ddl.early and not ddl.skip:
+            tables = [".".join(name) for name in ddl.tables]
+            self._early_rows.append(EarlyRowsStatus(ddl.job_id, ddl.commit_ts, tables))
+            logger.warning(ddl.early, job_id=ddl.job_id, commit_ts=ddl.commit_ts, tables=tables)
         self._doing = self.sink.verb
 
     async def _pause(self) -> None:

@@ -124,6 +124,14 @@ class DdlStatus(Struct, kw_only=True):
     full: bool = False
 
 
+class EarlyRowsStatus(Struct):
+    """A DDL before which rows had values of its new columns; they did not come with the rows."""
+
+    job_id: int = 0
+    commit_ts: Ts = 0
+    tables: list[str] = []
+
+
 class RelayStatus(Struct, kw_only=True):
     on: bool = False
     waiting_for: str = ""
@@ -243,6 +251,7 @@ class DrainerDocument(Struct, kw_only=True, rename="pascal"):
     drift: MismatchStatus | UnsetType = UNSET
     pumps: dict[str, SourceStatus] | UnsetType = UNSET
     ddl: DdlStatus | UnsetType = field(default=UNSET, name="DDL")
+    early_rows: list[EarlyRowsStatus] | UnsetType = UNSET
     relay: RelayStatus | UnsetType = UNSET
     archive: ArchiveStatus | UnsetType = UNSET
     sink: SinkStatus | UnsetType = UNSET

@@ -110,6 +110,16 @@ def _text_lost(document: DrainerDocument) -> Iterator[Said]:
         yield Said(text, is_past=True)
 
 
+def _early_rows(document: DrainerDocument) -> Iterator[Said]:
+    """Told until a comparison finds the downstream equal."""
+    verify = document.verify or VerifyStatus()
+    equal_s = verify.began_s if verify.state == "equal" else 0.0
+    if early := [ddl for ddl in document.early_rows or () if tso.physical_s(ddl.commit_ts) >= equal_s]:
+        tables = ", ".join(dict.fromkeys(table for ddl in early for table in ddl.tables[:1]))
+        text = f"rows may lack values of columns that were added while they were written: {tables}"
+        yield Said(text, is_past=True)
+
+
 def _went_back(document: DrainerDocument) -> Iterator[Said]:
     for back in document.went_back or ():
         if (document.time or 0.0) - back.time < RECENT_S:
@@ -252,6 +262,13 @@ CONDITIONS: Final[tuple[Condition[DrainerDocument], ...]] = (
             "{{ $value | humanize }} values of {{ $labels.table }}, column {{ $labels.column }}, in ten"
             " minutes.",
         ),
+    ),
+    Condition(
+        "DrainerEarlyRows",
+        WARNING,
+        "Rows were written before the binlog of the ALTER TABLE that had added their columns",
+        _early_rows,
+        "`binlogctl verify -repair-now` writes the values; archives and topics do not have them",
     ),
     Condition(
         "BinlogDrainerDownstreamWentBack",

@@ -218,7 +218,7 @@ class DdlRunner:
 
     def _record(self, ddl: Ddl, ran: Ran) -> None:
         """For the log and for the status, what the downstream lacks from now on."""
-        lines = [*ran.missing, *([ddl.early] if ddl.early else ())]
+        lines = list(ran.missing)
         if not lines:
             return
         names = [".".join(name).rstrip(".") for name in ddl.tables]

@@ -363,7 +363,7 @@ class ObinlogWriter:
 def ddl_document(ddl: Ddl) -> dict[str, Any]:
     """All that a `Ddl` is."""
     document = {**asdict(ddl), "unread": sorted(ddl.unread)}
-    for key in ("targets", "shared", "apart", "unread"):
+    for key in ("targets", "shared", "apart", "unread", "early"):
         if not document[key]:  # a reader of before such were logged knows no such key
             del document[key]
     return document

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 PASSED_OVER: Final = "listed in ignore-txn-commit-ts"
 EARLY_ROWS: Final = (
-    "values of added columns in rows that were written while the statement was under way: the rows have the"
-    " defaults; `binlogctl verify -repair-now` writes the values"
+    "rows that were written while the statement was under way have the defaults of its new columns, not their"
+    " values"
 )
 _ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
 

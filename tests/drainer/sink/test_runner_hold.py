@@ -11,7 +11,7 @@ from drainer.operate.control.hold_state import HoldPoint
 from drainer.operate.control.pause_and_reload import Control
 from drainer.sink.runner import HELD, HELD_TO_COMPARE, Runner
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
-from drainer.txn import Item, Transaction
+from drainer.txn import Ddl, Item, Transaction
 from tests.contract.beds import Medium, MemorySink
 from tests.fakes import virtual_time
 from tests.waiting import PATIENCE_S, until
@@ -69,14 +69,14 @@ class Items:
 class Stream:
     """A runner that is given batches by hand."""
 
-    def __init__(self, floor_ts: int = 0, sink: type[MemorySink] = Held) -> None:
+    def __init__(self, floor_ts: int = 0, sink: type[MemorySink] = Held, items: Items | None = None) -> None:
         self.medium = Medium()
         self.sink = sink(self.medium)
         if isinstance(self.sink, Held):
             self.sink.floor_ts = floor_ts
         self.control = Control(SystemClock())
         self.hold = self.control.hold
-        self.runner = Runner(self.sink, Items(), self.control)
+        self.runner = Runner(self.sink, items or Items(), self.control)
         self._batches: asyncio.Queue[MergedBatch] = asyncio.Queue(100)
 
     async def __aenter__(self) -> Stream:
@@ -229,3 +229,17 @@ async def test_a_downstream_that_is_no_database_is_not_held() -> None:
     async with Stream(sink=MemorySink) as stream:
         with pytest.raises(Unavailable, match="no rows are applied to a database"):
             await stream.hold.ask()
+
+
+async def test_rows_that_came_before_the_ddl_of_their_columns_are_in_the_status_of_every_sink() -> None:
+    class WithDdl(Items):
+        def translate(self, merged: Merged) -> Item:
+            skip = "filtered" if merged.commit_ts > 10 else ""
+            return Ddl(
+                merged.commit_ts, 7, 70, "d", "ALTER", (("d", "t"),), 1, skip, early="rows lack values"
+            )
+
+    async with Stream(items=WithDdl()) as stream:
+        stream.give(10, 20, watermark=25)
+        await stream.until(25)
+        assert stream.runner.facts()["EarlyRows"] == [{"job_id": 7, "commit_ts": 10, "tables": ["d.t"]}]

@@ -182,12 +182,6 @@ class TestTexts:
         assert runner.run(drop).statements == ("DROP DATABASE d",)
         assert not run(target, "SHOW DATABASES LIKE 'd'")
 
-    def test_rows_that_came_too_early_are_named(self, target: Target, runner: DdlRunner) -> None:
-        runner.run(
-            replace(ddl("CREATE TABLE t (id INT PRIMARY KEY)", 3, table(ID)), early="rows lack values")
-        )
-        assert [line["missing"] for line in runner.missing] == [["rows lack values"]]
-
     def test_a_kind_that_is_not_known_runs_as_text_where_nothing_shows(
         self, target: Target, runner: DdlRunner
     ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from drainer.formats.obinlog import reader as obinlog_read
 from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHead
-from drainer.formats.obinlog.writer import ObinlogWriter, definition_json, type_name
+from drainer.formats.obinlog.writer import ObinlogWriter, ddl_document, definition_json, type_name
 from drainer.relay.record_readers import to_utc
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
 from tests.common.rowcodec.tables import kind, table
@@ -313,3 +313,5 @@ def test_tracked_definitions_travel_with_a_ddl() -> None:
     back = obinlog_read.ddl(reading(payload), head)
     assert back == ddl
     assert back.after[0].id == 7
+    later = {"targets", "shared", "apart", "unread", "early"}
+    assert not ddl_document(ddl).keys() & later, "a release of before such were written reads it"
