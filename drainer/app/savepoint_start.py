@@ -111,7 +111,7 @@ class SavepointStart:
             tracker = await context.operating.wait_for(
                 lambda: read_schema(context.upstream.history, *place, at_ts=at_ts)
             )
-        translator = Translator(tracker, self.rules)
+        translator = Translator(tracker, self.rules, place.commit_ts)
         metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
         return translator
 

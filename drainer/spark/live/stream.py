@@ -38,7 +38,7 @@ from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.late_dataclass import replace
 from tidb_binlog.observe import log
-from tidb_binlog.tso import Ts
+from tidb_binlog.tso import TS_MAX, Ts
 
 logger = log.get("drainer.pump_stream")
 
@@ -165,7 +165,7 @@ class _Life:
         self._stream = stream
         self._cluster = cluster
         self._downstream = downstream
-        self._translator = Translator(downstream.tracker, stream.rules, downstream.floor_ts)
+        self._translator = Translator(downstream.tracker, stream.rules, TS_MAX)  # tasks have all rows
         self._known: KnownSchema | None = None  # of the schema as it is; None after it changed
         self.position = downstream.floor_ts
         self.is_begun = False
@@ -201,6 +201,11 @@ class _Life:
             bound, ddl = _before_ddl(bound), None
         if ddl is not None:
             self._downstream.passed(ddl)
+            if ddl.early and not ddl.skip:  # no one looks at its rows for it
+                tables = [".".join(name) for name in ddl.tables]
+                logger.warning(
+                    f"perhaps {ddl.early}", job_id=ddl.job_id, commit_ts=ddl.commit_ts, tables=tables
+                )
         await self._reach(bound.stop_ts)
         self.is_begun = False
         seconds = clock.monotonic_s() - began_s

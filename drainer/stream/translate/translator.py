@@ -62,8 +62,8 @@ _PLACED_MAX: Final = 50_000
 class Translator:
     """Resolves tables by the tracked schema and applies the rules. A name filter alone is rules, too.
 
-    `after_ts`: what came up to there an earlier life has translated. `looped`: transactions dropped because a
-    drainer of our channel wrote them.
+    `after_ts`: rows up to there are translated elsewhere: by an earlier life, or by tasks. `looped`:
+    transactions dropped because a drainer of our channel wrote them.
     """
 
     def __init__(self, schema: SchemaTracker, rules: Rules | TableFilter, after_ts: Ts = 0) -> None:

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from drainer.app import build
+from drainer.app import build, savepoint_start
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target, connect
+from drainer.stream.schema.tracker import SchemaTracker
 from tests.waiting import until
 from tidb_binlog.errors import ForeignDirectory
 
@@ -81,6 +82,18 @@ async def test_the_savepoint_is_that_of_the_data_directory(tmp_path: Path) -> No
     assert await start(tmp_path).stored() == checkpoint
     with pytest.raises(ForeignDirectory):
         start(tmp_path, cluster_id=8)
+
+
+async def test_rows_up_to_its_place_an_earlier_life_has_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that came before their column's DDL may be among them."""
+    monkeypatch.setattr(
+        savepoint_start, "Translator", lambda schema, rules, after_ts: SimpleNamespace(at=after_ts)
+    )
+    begin: Any = start(tmp_path)
+    begin.first = SimpleNamespace(tracker=SchemaTracker())
+    assert (await begin.translator(Place(44))).at == 44
 
 
 @pytest.mark.integration

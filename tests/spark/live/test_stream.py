@@ -21,11 +21,14 @@ from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
 from drainer.spark.replay.stream_jobs import Batch
 from drainer.stream.pull import range_cuts
+from drainer.stream.translate import translator
+from drainer.stream.translate.translator import EARLY_ROWS
 from pumpclient import Publisher, column, open_publisher
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
 from tests.waiting import PATIENCE_S, until
+from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import Conflict, Unavailable
 
 pytestmark = pytest.mark.integration
@@ -84,6 +87,21 @@ async def test_rows_and_ddl_arrive_once_over_several_lives(
         (20, "new"),
         (21, "new"),
     ]
+    await publisher.close()
+
+
+async def test_rows_that_may_lack_values_of_a_new_column_are_told(
+    publisher: Publisher,
+    settings: LiveSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Which rows were early only tasks could see: it is said of each statement that may have had some."""
+    monkeypatch.setattr(translator, "early_version", lambda job: int(job["type"] == ActionType.ADD_COLUMN))
+    await publisher.add_column("shop.orders", column("note", "varchar(10)", default="new"))
+    await life(settings)
+    (told,) = (record for record in caplog.records if EARLY_ROWS in record.getMessage())
+    assert "shop.orders" in str(vars(told))
     await publisher.close()
 
 
