@@ -5,9 +5,10 @@
     python -m tests.mutation merger --survivors      what is listed as equivalent too
 
 Tests are collected once. Each mutant is a fork, in which the code of one function is another one's. It is
-killed by the first test that fails, by an error, or when it takes far longer than the tests do. Values that
-stand outside of functions are copied on import, so such a mutant has a process import everything anew. Where
-tests need a server, there are no forks, and no mutants outside of functions.
+killed by the first test that fails, by an error, or when it takes far longer than the tests do. Quick tests
+come first, and before them the one that killed the last mutant, which often was one of the same function.
+Tests that need a server come last, without a fork. Values that stand outside of functions are copied on
+import, so such a mutant has a process import everything anew; not where a test needs a server.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import gc
 import importlib.abc
 import importlib.machinery
 import inspect
+import mmap
 import os
 import resource
 import signal
@@ -36,7 +38,8 @@ from tests.mutation.cores import CORES, EQUIVALENT
 from tests.mutation.mutants import Mutant, mutants
 
 CPU_S, WALL_S = 5, 30  # and so many times what all tests take
-TIMES = 10
+CPU_TIMES, WALL_TIMES = 3, 10
+AT = mmap.mmap(-1, 4)  # the number of the test under way, which the parent of a fork sees, too
 
 
 class Campaign:
@@ -51,12 +54,20 @@ class Campaign:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Fork by fork."""
         gc.freeze()
-        has_server = any("mariadb" in getattr(item, "fixturenames", ()) for item in session.items)
-        began_s = time.monotonic()
-        whole = functools.partial(_all_pass, session)
-        assert whole() if has_server else _forked(whole, (600, 600)), "the tests fail without a mutant"
-        took_s = time.monotonic() - began_s
-        limits = int(CPU_S + TIMES * took_s), int(WALL_S + TIMES * took_s)
+        forked, served = list[pytest.Item](), list[pytest.Item]()
+        for item in session.items:
+            (served if "mariadb" in getattr(item, "fixturenames", ()) else forked).append(item)
+        began_s, cpu_s, used_s = time.monotonic(), _children_s(), dict[pytest.Item, float]()
+        for item in forked:
+            before_s = _children_s()
+            good = _forked(functools.partial(_all_pass, session, [item]), (600, 600))
+            assert good, "a test fails without a mutant"
+            used_s[item] = _children_s() - before_s
+        forked.sort(key=used_s.__getitem__)
+        took_s, cpu_s = time.monotonic() - began_s, _children_s() - cpu_s
+        good = _all_pass(session, served)
+        assert good, "the tests fail without a mutant"
+        limits = int(CPU_S + CPU_TIMES * cpu_s), int(WALL_S + WALL_TIMES * took_s)
         for mutant in mutants(self.path.read_text()):
             if not self._wanted(mutant):
                 continue
@@ -64,9 +75,13 @@ class Campaign:
             functions = list(_functions(sys.modules[self.name], mutant.function)) if mutant.function else []
             if functions:
                 codes = [found for found in _codes(code) if found.co_qualname == mutant.function]
-                changed = functools.partial(_passes_with, session, functions, codes)
-                survives = changed() if has_server else _forked(changed, limits)
-            elif has_server:
+                passes = functools.partial(_passes_with, session, functions, codes)
+                survives = _forked(functools.partial(passes, forked), limits)
+                if not survives:
+                    forked.insert(0, forked.pop(int.from_bytes(AT[:])))
+                elif not (survives := passes(served)):
+                    served.insert(0, served.pop(int.from_bytes(AT[:])))
+            elif served:
                 continue
             else:
                 survives = _survives_anew(session, self.name, code, limits)
@@ -79,26 +94,37 @@ class Campaign:
         return True
 
 
-def _all_pass(session: pytest.Session) -> bool:
-    """Whether all tests pass. What the session has set up stays for the next time."""
-    for item, after in zip(session.items, [*session.items[1:], session.items[0]], strict=True):
-        item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+def _all_pass(session: pytest.Session, items: Sequence[pytest.Item]) -> bool:
+    """Whether these pass. What is set up for the whole session stays for the next time."""
+    tear_down = session._setupstate.teardown_exact
+    for number, item in enumerate(items):
+        AT[:] = number.to_bytes(4)
+        tear_down(item)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=item.parent)
         if session.testsfailed:
-            session.testsfailed = 0
-            session._setupstate.teardown_exact(session.items[0])
-            return False
-    return True
+            break
+    tear_down(session)
+    session.testsfailed, failed = 0, session.testsfailed
+    return not failed
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _passes_with(
-    session: pytest.Session, functions: Sequence[FunctionType], codes: Sequence[CodeType]
+    session: pytest.Session,
+    functions: Sequence[FunctionType],
+    codes: Sequence[CodeType],
+    items: Sequence[pytest.Item],
 ) -> bool:
     """The same with other code. `codes` in their order: of a property, what reads and what writes."""
     kept = [function.__code__ for function in functions]
     try:
         for function, code in zip(functions, codes, strict=True):
             function.__code__ = code
-        return _all_pass(session)
+        return _all_pass(session, items)
     finally:
         for function, code in zip(functions, kept, strict=True):
             function.__code__ = code

@@ -64,12 +64,32 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "kafka_position": ("drainer.sink.kafka.position", ("drainer/sink/kafka/test_position.py",)),
     "dispatcher": (
         "drainer.sink.mysql.dispatcher",
-        ("drainer/sink/mysql/test_dispatcher.py", "drainer/sink/mysql/test_lane_exhaustive.py"),
+        ("drainer/sink/mysql/test_dispatcher.py",),
     ),
     "decisions": ("drainer.ddl.quarantine.decisions", ("drainer/ddl/quarantine/test_decisions.py",)),
     "waiting_tables": (
         "drainer.ddl.quarantine.waiting_tables",
-        ("drainer/ddl/quarantine/test_waiting_tables_model.py",),
+        (
+            "drainer/ddl/quarantine/test_load_entry.py",
+            "drainer/ddl/quarantine/test_shards.py",
+            "drainer/ddl/quarantine/test_waiting_tables_model.py",
+        ),
+    ),
+    "shards": ("drainer.ddl.quarantine.shards", ("drainer/ddl/quarantine/test_shards.py",)),
+    "lane_feed": (
+        "drainer.sink.mysql.lane_feed",
+        ("drainer/sink/mysql/test_lane_feed.py", "drainer/sink/mysql/test_mysql_sink_modes.py"),
+    ),
+    "translator": (
+        "drainer.stream.translate.translator",
+        (
+            "drainer/stream/translate/test_translator.py",
+            "drainer/stream/translate/test_row_edit.py",
+            "drainer/stream/translate/test_ddl_filter.py",
+            "drainer/stream/pull/test_large_txn.py",
+            "drainer/stream/rules/test_rule_history.py",
+            "drainer/stream/rules/test_table_rules.py",
+        ),
     ),
     "close_conditions": ("pump.membership.close_conditions", ("pump/membership/test_close_conditions.py",)),
     "retention": (
@@ -87,6 +107,7 @@ _ABOVE_ALL: Final = "any number above all timestamps"
 _ASKED: Final = "whoever asks for a hold sets it before it is looked at"
 _OCTET: Final = "a frame is completed by an octet at least"
 _LONGER: Final = "the longer way does the same"
+_LENGTHS: Final = "both have the same length"
 _SHORTCUT: Final = "the loop below cuts such a list into the same one part"
 EQUIVALENT: Final[dict[str, dict[str, str]]] = {
     "merger": {
@@ -122,7 +143,7 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "<module>: 64  ->  65": _EXACT,
         "bytes_between: start >= stop  ->  start > stop": "between equal places is nothing",
         "Arrivals.note: end <= ends[-1]  ->  end < ends[-1]": "of equal ends the first is found",
-        "Arrivals._thin: True  ->  False": "both have the same length",
+        "Arrivals._thin: True  ->  False": _LENGTHS,
         "Arrivals._thin: (at_s - self._times[-1]) * _EXACTNESS < now_s - at_s  ->  "
         "(at_s - self._times[-1]) * _EXACTNESS <= now_s - at_s": _EXACT,
     },
@@ -137,7 +158,14 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "HoldState.__init__: False  ->  True": "a hold without a name is never asked about",
     },
     "rate_limit": {
-        "RateLimit.wait_s: True  ->  False": "both have two entries",
+        "RateLimit.wait_s: True  ->  False": _LENGTHS,
+    },
+    "dispatcher": {
+        "_Cut.of: is_exact or coarse is not None  ->  is_exact and coarse is not None": _LONGER,
+        "Dispatcher._cut: len(rows) >= self._cut_rows  ->  len(rows) > self._cut_rows": "so many rows are "
+        "one chunk in either case",
+        "Dispatcher._cut: True  ->  False": _LENGTHS,
+        "Dispatcher._cut_carefully: True  ->  False": _LENGTHS,
     },
     "failover": {
         "<module>: 0  ->  1": "any revision that stays the same",

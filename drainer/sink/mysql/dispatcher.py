@@ -56,27 +56,12 @@ class _Cut:
     by_key: bool
     coarse: LaneKey | None
     seed: int
-    insert_key: LaneKey
-    delete_key: LaneKey
-    update_keys: Callable[[bytes], tuple[bytes, bytes, int]]
 
     @classmethod
     def of(cls, target: TableTarget) -> _Cut:
         is_exact = target.spread is Spread.BY_KEY
         coarse = None if is_exact or target.spread is Spread.BY_TABLE else target.sql.lane_key_of
-        if not is_exact and coarse is None:
-            return cls(target, False, None, 0, _no_key, _no_key, _no_keys)
-        sql = target.sql
-        seed = target.fold_id & 0xFFFFFFFF
-        return cls(target, True, coarse, seed, sql.insert_key, sql.delete_key, sql.update_keys)
-
-
-def _no_key(row: bytes) -> bytes:
-    raise AssertionError("a pinned table has no lane key")
-
-
-def _no_keys(row: bytes) -> tuple[bytes, bytes, int]:
-    raise AssertionError("a pinned table has no lane key")
+        return cls(target, is_exact or coarse is not None, coarse, target.fold_id & 0xFFFFFFFF)
 
 
 class Dispatcher:
@@ -186,15 +171,17 @@ class Dispatcher:
             return len(rows)
         opens = self._open
         target = cut.target
+        kinds_rows = zip(events.kinds, rows, strict=True)
         if not cut.by_key:
-            for kind, row in zip(events.kinds, rows, strict=True):
+            for kind, row in kinds_rows:
                 for lane, change in self._changes(target, kind, row):
                     opens[lane].append(change)
             return len(rows)
-        lanes, seed, coarse = self.lanes, cut.seed, cut.coarse
-        for kind, row in zip(events.kinds, rows, strict=True):
+        lanes, seed, coarse, sql = self.lanes, cut.seed, cut.coarse, target.sql
+        insert_key, delete_key, update_keys = sql.insert_key, sql.delete_key, sql.update_keys
+        for kind, row in kinds_rows:
             if kind == UPDATE:
-                old_key, key, split = cut.update_keys(row)
+                old_key, key, split = update_keys(row)
                 lane = crc32(coarse(key) if coarse else key, seed) % lanes
                 if old_key == key:
                     opens[lane].append((target, PUT_UPDATE, key, row, split))
@@ -203,12 +190,12 @@ class Dispatcher:
                     opens[old_lane].append((target, REMOVE_OLD, old_key, row, split))
                     opens[lane].append((target, PUT_MOVED, key, row, split))
             elif kind == INSERT:
-                key = cut.insert_key(row)
+                key = insert_key(row)
                 opens[crc32(coarse(key) if coarse else key, seed) % lanes].append(
                     (target, PUT_INSERT, key, row, 0)
                 )
             else:
-                key = cut.delete_key(row)
+                key = delete_key(row)
                 opens[crc32(coarse(key) if coarse else key, seed) % lanes].append(
                     (target, REMOVE, key, row, 0)
                 )

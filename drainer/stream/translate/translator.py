@@ -74,7 +74,6 @@ class Translator:
         self._generation = schema.generation
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0
-        self.rules = Rules()
         self._eras: deque[Era] = deque()  # of an earlier life, still to come
         self.replace_rules(rules if isinstance(rules, Rules) else Rules(names=rules))
 

@@ -74,10 +74,16 @@ class FoldingPlan(TextPlan):
         return (old, old.lower()), (new, new.lower()), split
 
 
-def folding(table_id: int, lanes: int) -> TableTarget:
+class FoldingParts(FoldingPlan):
+    """The same of a key of several columns, which is not made from the exact one."""
+
+    lane_key_of = None
+
+
+def folding(table_id: int, lanes: int, plan: type[FoldingPlan] = FoldingPlan) -> TableTarget:
     """A table of which keys of either case are one key downstream."""
     plain = table(table_id, keyed=True, pinned=False, lanes=lanes)
-    return replace(plain, sql=cast(Any, FoldingPlan()), spread=Spread.BY_COLLATED_KEY)
+    return replace(plain, sql=cast(Any, plan()), spread=Spread.BY_COLLATED_KEY)
 
 
 def table(table_id: int, *, keyed: bool, pinned: bool, lanes: int, unique: bool = False) -> TableTarget:
@@ -137,4 +143,13 @@ class Downstream:
         )
 
 
-__all__ = ["PUT_UPDATE", "REMOVE", "Downstream", "TextPlan", "folding", "table"]
+__all__ = [
+    "PUT_UPDATE",
+    "REMOVE",
+    "Downstream",
+    "FoldingParts",
+    "FoldingPlan",
+    "TextPlan",
+    "folding",
+    "table",
+]

@@ -17,7 +17,7 @@ from drainer.mysql.connection import Target
 from drainer.mysql.rows.change import Position
 from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.stream.rules.rule_set import Rules
-from drainer.txn import Ddl, Tracked
+from drainer.txn import INSERT, Ddl, TableEvents, TableVersion, Tracked, Transaction
 from tests.crash.small_run import Statement
 from tests.drainer.ddl.quarantine.shards import (
     ADD_E,
@@ -226,6 +226,23 @@ def test_what_waits_for_others_is_looked_at_again_but_where_rows_were_refused() 
     queue.state = QueueState.WAITING
     quarantine.shards_changed()
     assert queue.wants_pause
+
+
+def test_rows_count_that_wait_though_another_table_of_their_queue_is_further() -> None:
+    behind, further = (
+        Entry(number, 5, Floor(4, 1), {("d", f"t{number}"): 5}, Position(at_ts), "", "refused")
+        for number, at_ts in ((2, 6), (3, 9))
+    )
+    quarantine = Quarantine((behind, further))
+    version = TableVersion(table(2, C), "d", "t2", 1, ("d", "t1"))
+    quarantine.divert(Transaction(7, 8, (TableEvents(version, [INSERT], [b"row"], 0),), 1))
+    quarantine.classify(Ddl(9, 9, 5, "d", "", (("d", "t2"), ("d", "t3")), 9))
+    (queue,) = quarantine.queues
+    shards = Shards(quarantine, lambda names: (Tracked("d", "t2", table(2).to_json()),))
+    ddl = shard_ddl(10, table(1, C), table(1))
+    assert "d.t2 still has column c" in shards.in_the_way(ddl)
+    quarantine.advance(queue, Position(8))
+    assert shards.in_the_way(ddl) == ""
 
 
 def test_of_many_tables_some_are_named() -> None:

@@ -10,6 +10,7 @@ from drainer.ddl.policy import NO_DOWNSTREAM_MEANING
 from drainer.stream.pull.merged import Merged, Spilled
 from drainer.stream.rules.name_pattern import Source
 from drainer.stream.rules.row_rule import read_row_rules
+from drainer.stream.rules.rule_history import RuleHistory
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.rules.table_rules import (
     ColumnRule,
@@ -495,6 +496,31 @@ def test_rules_are_replaced_from_the_next_binlog_on() -> None:
     assert s.rows(mutation(1, [I])).tables[0].table.downstream == ("shop", "t")
 
 
+def test_eras_of_an_earlier_life_are_where_they_were_until_other_rules_are_taken() -> None:
+    first, *later = (routed(("db", "t", "shop", name)) for name in ("a", "b", "c"))
+    history = RuleHistory.since(0, first)
+    for after_ts, rules in zip((10, 20), later, strict=True):
+        history = history.followed_by(after_ts, rules)
+
+    def target_at(commit_ts: int, *, large: bool = False) -> tuple[str, str]:
+        of_t = mutation(1, [I])
+        item = s.translator.translate(rows(of_t, commit_ts=commit_ts, version=9))
+        if large:
+            item = next(s.translator.pieces(spilled(of_t, commit_ts=commit_ts)))
+        assert isinstance(item, Transaction)
+        return item.tables[0].table.downstream
+
+    for large in (False, True):
+        s = Setting()
+        s.translator.replay(history)
+        for commit_ts in (5, 10, 11, 15, 20, 21, 30):
+            expected = history.at(commit_ts).router.route("db", "t")
+            assert target_at(commit_ts, large=large) == s.translator.route("db", "t") == expected
+    s.translator.replay(history)
+    s.translator.take_rules(later[0])
+    assert target_at(30) == ("shop", "b")
+
+
 def test_rules_that_contradict_each_other_for_a_table_are_refused_and_the_old_ones_stay() -> None:
     s = Setting(rules=routed(("db", "t", "shop", "orders")))
     with pytest.raises(ConfigError, match=r"Db\.u is routed .*rule 0 .* and rule 1"):
@@ -502,6 +528,9 @@ def test_rules_that_contradict_each_other_for_a_table_are_refused_and_the_old_on
     assert s.rows(mutation(1, [I])).tables[0].table.downstream == ("shop", "orders")
     with pytest.raises(ConfigError, match=r"Db\.u"):
         Setting(rules=routed(("db", "?", "a", ""), ("*", "u", "b", "")))
+    rule = ColumnRule.of("rule", "db", "t", ["c"], keep=False)
+    with pytest.raises(ConfigError, match="two column rules"):
+        s.translator.replace_rules(Rules(columns=ColumnRules([rule, rule])))
 
 
 def test_passed_over_transactions_are_empty_whatever_is_in_them() -> None:
