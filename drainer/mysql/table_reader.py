@@ -11,6 +11,7 @@ Blocking, some milliseconds. Raises `SessionError`, and `DownstreamError` when a
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from drainer.mysql.connection import Connection
@@ -21,13 +22,13 @@ from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, U
 from tidb_binlog.errors import DownstreamError
 
 _COLUMNS: Final = (
-    "SELECT COLUMN_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH, NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE,"
-    " COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME, COLLATION_NAME, COLUMN_TYPE FROM information_schema.COLUMNS"
-    " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s ORDER BY ORDINAL_POSITION"
+    "SELECT COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLLATION_NAME, DATA_TYPE, CHARACTER_MAXIMUM_LENGTH,"
+    " NUMERIC_SCALE, DATETIME_PRECISION, COLUMN_DEFAULT, EXTRA, CHARACTER_SET_NAME"
+    " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s ORDER BY ORDINAL_POSITION"
 )
 _KEYS: Final = (
-    "SELECT {name}, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART FROM information_schema.{keys}"
-    " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s AND NON_UNIQUE=0 ORDER BY {name}, SEQ_IN_INDEX"
+    "SELECT INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART, NON_UNIQUE FROM information_schema.STATISTICS"
+    " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s ORDER BY INDEX_NAME, SEQ_IN_INDEX"
 )
 _TRIGGERS: Final = (
     "SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA=%s AND EVENT_OBJECT_TABLE=%s LIMIT 1"
@@ -76,12 +77,17 @@ def read_table(connection: Connection, schema: str, name: str) -> DownstreamTabl
             return None
         place = entry[:2]
         checked = _json_columns(cursor, place) if dialect is Dialect.MARIADB else frozenset()
-        columns = tuple(_column(row, checked) for row in shown(cursor, _COLUMNS, place))
-        name, keys = keys_place(dialect)
+        # A view, which has no engine, cannot say what columns it has if its table is gone.
+        lists = dialect if entry[2] else Dialect.MYSQL
+        try:
+            columns = tuple(_column(row, checked) for row in columns_of(cursor, _COLUMNS, place, lists))
+            keys = keys_of(cursor, _KEYS, place, lists)
+        except NoSuchTable:
+            return None
         table = DownstreamTable(
             *place,
             columns=columns,
-            unique_keys=_unique_keys(shown(cursor, _KEYS.format(name=name, keys=keys), place)),
+            unique_keys=_unique_keys([row for row in keys if not int(row[4])]),
             may_have_triggers=_may_have_triggers(cursor, place),
             referenced=_is_referenced(cursor, place, dialect),
             engine=entry[2],
@@ -111,10 +117,30 @@ def is_absent(connection: Connection, schema: str, name: str, column: str = "") 
     return False
 
 
-def keys_place(dialect: Dialect) -> tuple[str, str]:
-    """How information_schema calls a key's name, and the table of them: a TiDB has the lengths of key parts
-    in TIDB_INDEXES alone."""
-    return ("KEY_NAME", "TIDB_INDEXES") if dialect is Dialect.TIDB else ("INDEX_NAME", "STATISTICS")
+def columns_of(
+    cursor: Any, query: str, place: tuple[str, str], dialect: Dialect
+) -> Sequence[tuple[Any, ...]]:
+    """Columns in order: what `query` has of them begins with name, type, nullable, collation. A TiDB goes on
+    to list a table that was renamed away, and its columns as they were, by a name that is another's now."""
+    rows = shown(cursor, query, place)
+    if dialect is not Dialect.TIDB:
+        return rows
+    cursor.execute(b"SHOW FULL COLUMNS FROM " + qualified(*place))
+    listed = {row[:4]: row for row in rows}
+    return [listed[name, kind, null, collation] for name, kind, collation, null, *_ in cursor.fetchall()]
+
+
+def keys_of(cursor: Any, query: str, place: tuple[str, str], dialect: Dialect) -> Sequence[tuple[Any, ...]]:
+    """Parts of all keys: name, number, column, length, not unique, used, kind. A TiDB lists them as it does
+    columns, and without lengths."""
+    if dialect is not Dialect.TIDB:
+        return shown(cursor, query, place)
+    cursor.execute(b"SHOW KEYS FROM " + qualified(*place))
+    names = [name for name, *_ in cursor.description]
+    rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    wanted = ("Key_name", "Seq_in_index", "Column_name", "Sub_part", "Non_unique")
+    parts = [(*map(row.__getitem__, wanted), row.get("Visible", "YES"), "") for row in rows]
+    return sorted(parts, key=lambda part: (part[0].lower(), part[1]))
 
 
 def shown(cursor: Any, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -139,7 +165,7 @@ def _find(cursor: Any, schema: str, name: str) -> tuple[str, str, str] | None:
 
 
 def _column(row: tuple[Any, ...], checked: frozenset[str]) -> DownstreamColumn:
-    name, kind, length, scale, precision, nullable, default, extra, charset, collation, full = row
+    name, full, nullable, collation, kind, length, scale, precision, default, extra, charset = row
     extra = str(extra or "").upper()
     return DownstreamColumn(
         name=str(name),
@@ -178,7 +204,7 @@ def _json_columns(cursor: Any, place: tuple[str, str]) -> frozenset[str]:
 def _unique_keys(rows: list[tuple[Any, ...]]) -> tuple[UniqueKey, ...]:
     """The primary key first."""
     parts: dict[str, list[KeyPart]] = {}
-    for index, _, column, length in rows:
+    for index, _, column, length, *_ in rows:
         part = KeyPart(None if column is None else str(column), None if length is None else int(length))
         parts.setdefault(str(index), []).append(part)
     names = sorted(parts, key=lambda name: (name.upper() != "PRIMARY", name))

@@ -4,8 +4,8 @@ Drives  a proxy in front of the server, with threads of its own
 Holds   tables of `WITH SYSTEM VERSIONING` are read as they were in the millisecond of the timestamp; other
         tables as they are now. A table without a clustered key wants a column `_tidb_rowid`, which a TiDB has
         hidden (`ROWID`)
-        information_schema lists each column and key twice, as of a table that was renamed, and the lengths of
-        key parts in TIDB_INDEXES alone
+        information_schema lists each column and key twice, without the lengths of key parts, and what `old_t`
+        has for `t`, too: as if that had been renamed away
 Stops   the end of the `with` block
 """
 
@@ -28,15 +28,13 @@ ROWID = "_tidb_rowid BIGINT INVISIBLE NOT NULL AUTO_INCREMENT UNIQUE"
 _NAME, _OTHER = b"MariaDB", b"TiDB-v8"  # of one length: packets stay as long as they are
 _SNAPSHOT = re.compile(rb"SET SESSION tidb_snapshot ?= ?'(\d+)'")
 _PIECE = 1 << 16
-_KEYS = "SELECT {} FROM information_schema.STATISTICS"
-_TWICE = {
-    b"information_schema.TIDB_INDEXES": _KEYS.format("*, INDEX_NAME AS KEY_NAME, 'YES' AS IS_VISIBLE"),
-    b"information_schema.STATISTICS": _KEYS.format(
-        "TABLE_SCHEMA, TABLE_NAME, NON_UNIQUE, INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, NULL AS SUB_PART,"
-        " INDEX_TYPE, 'YES' AS IS_VISIBLE"
-    ),
-    b"information_schema.TABLES": "SELECT * FROM information_schema.TABLES",
-    b"information_schema.COLUMNS": "SELECT * FROM information_schema.COLUMNS",
+_LISTED = {
+    "STATISTICS": "NON_UNIQUE, INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, NULL AS SUB_PART, INDEX_TYPE,"
+    " 'YES' AS IS_VISIBLE",
+    "TABLES": "ENGINE, TABLE_TYPE, TABLE_COMMENT, TABLE_COLLATION, CREATE_OPTIONS, TABLE_ROWS, DATA_LENGTH",
+    "COLUMNS": "COLUMN_NAME, ORDINAL_POSITION, COLUMN_DEFAULT, IS_NULLABLE, DATA_TYPE, COLUMN_TYPE, EXTRA,"
+    " CHARACTER_MAXIMUM_LENGTH, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME,"
+    " COLUMN_COMMENT, GENERATION_EXPRESSION",
 }
 
 
@@ -44,11 +42,16 @@ def _shown(command: bytes) -> bytes:
     """What the server is asked for in place of a snapshot, or of a table that it does not have so."""
     asked = _SNAPSHOT.search(command)
     if asked is None:
-        for name, query in _TWICE.items():
-            if name in command:
-                has_alias = re.search(re.escape(name) + rb" [a-z]\b", command)
-                both = f"({query} UNION ALL {query}){'' if has_alias else ' twice'}"
-                statement = command[4:].replace(name, both.encode())
+        for name, columns in _LISTED.items():
+            place = f"information_schema.{name}"
+            if place.encode() in command:
+                has_alias = re.search(re.escape(place).encode() + rb" [a-z]\b", command)
+                query = f"SELECT TABLE_SCHEMA, TABLE_NAME, {columns} FROM {place}"
+                renamed = f"{query} WHERE TABLE_NAME LIKE 'old\\_%'".replace(
+                    "TABLE_NAME", "SUBSTR(TABLE_NAME, 5) AS TABLE_NAME", 1
+                )
+                both = f"({renamed} UNION ALL {query} UNION ALL {query}){'' if has_alias else ' twice'}"
+                statement = command[4:].replace(place.encode(), both.encode())
                 return len(statement).to_bytes(3, "little") + command[3:4] + statement
         return command
     at = datetime.datetime.fromtimestamp(tso.physical_ms(int(asked[1])) / 1000, datetime.UTC)

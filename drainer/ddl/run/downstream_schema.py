@@ -10,7 +10,7 @@ Tests  tests/drainer/ddl/run/test_downstream_schema.py, test_runner_recorded.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from drainer.ddl.derive.compare import (
@@ -25,10 +25,10 @@ from drainer.ddl.derive.compare import (
 )
 from drainer.ddl.derive.render import Server
 from drainer.mysql.connection import Connection
-from drainer.mysql.errors import StatementRefused
+from drainer.mysql.errors import NoSuchTable, StatementRefused
 from drainer.mysql.literal.quoting import qualified
 from drainer.mysql.rows.column_match import Dialect
-from drainer.mysql.table_reader import dialect_of, keys_place, read_table, shown
+from drainer.mysql.table_reader import columns_of, dialect_of, keys_of, read_table, shown
 
 _KINDS: Final = {"VIEW": VIEW, "SEQUENCE": SEQUENCE}
 _TABLE: Final = (
@@ -47,8 +47,8 @@ _COLUMNS: Final = (
     " FROM information_schema.COLUMNS" + _HERE + " ORDER BY ORDINAL_POSITION"
 )
 _KEYS: Final = (
-    "SELECT {name}, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART, NON_UNIQUE, {used}, {kind}"
-    " FROM information_schema.{keys}" + _HERE + " ORDER BY {name}, SEQ_IN_INDEX"
+    "SELECT INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART, NON_UNIQUE, {used}, INDEX_TYPE"
+    " FROM information_schema.STATISTICS" + _HERE + " ORDER BY INDEX_NAME, SEQ_IN_INDEX"
 )
 _CONSTRAINTS: Final = (
     "SELECT CONSTRAINT_TYPE, CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
@@ -124,19 +124,26 @@ def read(connection: Connection, name: tuple[str, str], server: Server) -> Prese
             if len(other) != 1:
                 return None
             rows = shown(cursor, _TABLE + _EXACT, (str(other[0][0]), str(other[0][1])))
-        if len(rows) != 1:
+        if not rows:
             return None
-        schema, table, kind, comment, collation, options, engine = rows[0]
+        schema, table, kind, comment, collation, options, engine = rows[-1]
         here = str(schema), str(table)
-        columns = tuple(_column(row) for row in shown(cursor, _COLUMNS, here))
+        kind = _KINDS.get(str(kind).upper().replace("SYSTEM ", ""), TABLE)
+        # A view whose table is gone cannot say what columns it has.
+        dialect = server.dialect if kind == TABLE else Dialect.MYSQL
+        try:
+            columns = tuple(_column(row) for row in columns_of(cursor, _COLUMNS, here, dialect))
+            keys = keys_of(cursor, _KEYS.format(used=_USED.get(server.invisible, "'YES'")), here, dialect)
+        except NoSuchTable:
+            return None
         constraints = [(str(row[0]), str(row[1]).lower()) for row in shown(cursor, _CONSTRAINTS, here)]
         by, partitions = "", list[tuple[str, str]]()
         if "partitioned" in str(options).lower():
             by, partitions = partitions_of(connection, here)
         return Present(
-            kind=_KINDS.get(str(kind).upper().replace("SYSTEM ", ""), TABLE),
+            kind=kind,
             columns=columns,
-            keys=_keys(shown(cursor, _keys_query(server), here)),
+            keys=_keys(keys),
             foreign_keys=frozenset(name for kind, name in constraints if kind == "FOREIGN KEY"),
             checks=frozenset(name for kind, name in constraints if kind == "CHECK"),
             partitions=tuple(name for name, _ in partitions),
@@ -176,12 +183,6 @@ def partitions_of(connection: Connection, name: tuple[str, str]) -> tuple[str, l
     return by, partitions or [(f"p{number}", "") for number in range(int(count[1]) if count else 0)]
 
 
-def _keys_query(server: Server) -> str:
-    name, keys = keys_place(server.dialect)
-    kind = "''" if server.dialect is Dialect.TIDB else "INDEX_TYPE"
-    return _KEYS.format(used=_USED.get(server.invisible, "'YES'"), name=name, keys=keys, kind=kind)
-
-
 def _column(row: tuple[Any, ...]) -> PresentColumn:
     name, kind, nullable, collation, default, extra, comment = (_text(value) for value in row)
     return PresentColumn(
@@ -199,7 +200,7 @@ def _text(value: Any) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _keys(rows: list[tuple[Any, ...]]) -> tuple[PresentKey, ...]:
+def _keys(rows: Sequence[tuple[Any, ...]]) -> tuple[PresentKey, ...]:
     parts: dict[str, list[tuple[str, int]]] = {}
     facts: dict[str, tuple[bool, bool, str]] = {}
     for name, _, column, length, non_unique, used, kind in rows:

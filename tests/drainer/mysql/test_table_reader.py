@@ -68,13 +68,16 @@ def test_columns_and_keys(server: Server) -> None:
     assert (table.engine, table.dialect) == ("InnoDB", Dialect.MARIADB)
 
 
-def test_a_tidb_lists_a_table_twice_and_lengths_of_keys_elsewhere(
+def test_a_tidb_lists_a_table_twice_without_lengths_of_keys_and_with_what_another_has(
     server: Server, mariadb: MariaDbServer
 ) -> None:
     server.run("CREATE TABLE Look.T (Id INT PRIMARY KEY, a VARCHAR(20) NOT NULL, UNIQUE z(a(3), Id))")
+    server.run("CREATE TABLE Look.old_T (Id BIGINT, gone INT, a VARCHAR(9), UNIQUE u (Id))")
     with tidb_sql(mariadb) as target:
         connection = connect(target)
         table = read_table(connection, "look", "t")
+        server.run("ALTER TABLE Look.T RENAME Look.other")
+        assert read_table(connection, "Look", "T") is None
         connection.close()
     assert table is not None
     assert [column.name for column in table.columns] == ["Id", "a"]

@@ -35,7 +35,7 @@ _FORMS: Final = {
     "bit": "uint",
 }
 _COLUMNS: Final = """SELECT c.table_schema, c.table_name, column_name, data_type, column_type,
- character_set_name, column_key = 'PRI'
+ character_set_name
 FROM information_schema.columns c JOIN information_schema.tables t
  ON t.table_schema = c.table_schema AND t.table_name = c.table_name
 WHERE table_type = 'BASE TABLE' AND c.table_schema IN ({}) AND column_name NOT LIKE '\\_Col$%'
@@ -50,6 +50,7 @@ class Tables:
         connection.run(b"SET sql_mode = ''")
         listed = ", ".join(f"'{schema}'" for schema in SCHEMAS)
         self.columns: dict[TableName, dict[str, tuple[Any, ...]]] = {}
+        self.keys: dict[TableName, tuple[str, ...]] = {}
         for schema, called, name, *rest in connection.rows(_COLUMNS.format(listed).encode()):
             self.columns.setdefault((schema, called), {}).setdefault(name, tuple(rest))
         # Of tables that were renamed into another database TiDB goes on to list the old ones.
@@ -58,10 +59,12 @@ class Tables:
                 with connection.cursor() as cursor:
                     cursor.execute(f"SELECT * FROM {full(table)} LIMIT 0")
                     shown = [name for name, *_ in cursor.description or ()]
+                keys = connection.rows(f"SHOW KEYS FROM {full(table)}".encode())
             except NoSuchTable:
                 del self.columns[table]
             else:
                 self.columns[table] = {name: columns[name] for name in shown}
+                self.keys[table] = tuple(row[4] for row in keys if row[2] == "PRIMARY")
 
     def expected(self, tables: Iterable[TableName]) -> list[ExpectedTable]:
         """Rows of tables, in the form that they are compared in."""
@@ -73,7 +76,7 @@ class Tables:
                 ColumnForm(column, _FORMS.get(rest[0], "text"), rest[1], rest[2] or "")
                 for column, rest in columns.items()
             )
-            key = tuple(column for column, rest in columns.items() if rest[3])
+            key = self.keys[schema, name]
             table = ExpectedTable(schema, name, forms, key, ())
             rows = meaning(table, reader.rows(table))
             found.append(ExpectedTable(schema, name, forms, key, rows))
@@ -121,9 +124,4 @@ def compared(upstream: Connection, downstream: Connection, waiting: Collection[s
 
 def without_key(server: Connection) -> set[str]:
     """Tables whose rows have no primary key."""
-    tables = Tables(server).columns.items()
-    return {
-        f"{schema}.{name}"
-        for (schema, name), columns in tables
-        if not any(one[3] for one in columns.values())
-    }
+    return {f"{schema}.{name}" for (schema, name), key in Tables(server).keys.items() if not key}

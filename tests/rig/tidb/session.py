@@ -13,19 +13,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from drainer.mysql.connection import Connection
-from drainer.mysql.errors import SessionError
-from tests.rig.tidb.statements import SCHEMAS, Catalogue, Column, Name, Statements, quote
+from drainer.mysql.errors import NoSuchTable, SessionError
+from tests.rig.tidb.statements import SCHEMAS, Catalogue, Column, Name, Statements, full, quote
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.late_dataclass import dataclass, field
 
 _SETTINGS: Final = """\
 time_zone = '+00:00' | 'Europe/Berlin' | 'America/New_York' | '-11:30' | 'Asia/Shanghai'
 sql_mode = default | default | '' | 'NO_ZERO_DATE' | 'ALLOW_INVALID_DATES' | 'NO_BACKSLASH_ESCAPES'
+sql_mode = default | 'ANSI' | 'PIPES_AS_CONCAT' | 'NO_UNSIGNED_SUBTRACTION' | 'REAL_AS_FLOAT'
 sql_mode = default | 'STRICT_TRANS_TABLES' | 'NO_AUTO_VALUE_ON_ZERO' | 'PAD_CHAR_TO_FULL_LENGTH' | ''
 character_set_client = utf8mb4 | utf8mb4 | latin1 | gbk | binary
 collation_connection = utf8mb4_bin | utf8mb4_general_ci | latin1_bin
@@ -36,15 +38,26 @@ tidb_enable_clustered_index = 'on' | 'off' | 'int_only'
 tidb_row_format_version = 1 | 2 | 2
 tidb_enable_mutation_checker = 0 | 1
 tidb_enable_list_partition = on
+tidb_enable_async_commit = 0 | 1
+tidb_enable_1pc = 0 | 1
+tidb_skip_utf8_check = 0 | 0 | 0 | 1
+tidb_skip_ascii_check = 0 | 0 | 0 | 1
+tidb_opt_write_row_id = 0 | 1
+div_precision_increment = 4 | 8
+tidb_enable_check_constraint = 0 | 1
+timestamp = default | default | 1600000000.25
+tidb_ddl_reorg_batch_size = 32 | 256
 allow_auto_random_explicit_insert = 1"""
 _COLUMNS: Final = b"""SELECT c.table_schema, c.table_name, column_name, column_type, is_nullable,
  column_key, extra FROM information_schema.columns c JOIN information_schema.tables t
 ON t.table_schema = c.table_schema AND t.table_name = c.table_name
 WHERE c.table_schema IN ('a', 'b', 'C d') AND table_type = 'BASE TABLE' ORDER BY 1, 2, ordinal_position"""
-_PARTITIONS: Final = b"""SELECT table_schema, table_name, partition_name FROM information_schema.partitions
-WHERE table_schema IN ('a', 'b', 'C d') AND partition_name IS NOT NULL"""
+_PARTITIONS: Final = b"""SELECT table_schema, table_name, partition_name, partition_description
+FROM information_schema.partitions WHERE table_schema IN ('a', 'b', 'C d') AND partition_name IS NOT NULL
+ORDER BY 1, 2, partition_ordinal_position"""
 _INDEXES: Final = b"""SELECT DISTINCT table_schema, table_name, key_name FROM information_schema.tidb_indexes
-WHERE table_schema IN ('a', 'b', 'C d')"""
+WHERE table_schema IN ('a', 'b', 'C d') AND key_name <> 'PRIMARY'"""
+_JOBS: Final = b"SELECT job_id FROM mysql.tidb_ddl_job"
 
 
 @dataclass(slots=True)
@@ -99,8 +112,18 @@ class Work:
             )
             tables.setdefault((schema, table), {})[name] = column
         self.catalogue.tables = {name: tuple(columns.values()) for name, columns in tables.items()}
-        self.catalogue.partitions = _grouped(connection.rows(_PARTITIONS))
+        partitions: dict[Name, dict[str, str]] = {}
+        for schema, table, name, bound in connection.rows(_PARTITIONS):
+            partitions.setdefault((schema, table), {})[name] = bound or ""
+        self.catalogue.partitions = partitions
         self.catalogue.indexes = _grouped(connection.rows(_INDEXES))
+        self.catalogue.jobs = tuple(str(job) for (job,) in connection.rows(_JOBS))
+
+    def look_closely(self, connection: Connection, table: Name) -> None:
+        """See how a partitioned table is defined."""
+        ((_, text),) = connection.rows(f"SHOW CREATE TABLE {full(table)}".encode())
+        columns = text.partition("\nPARTITION BY")[0]
+        self.catalogue.definitions[table] = columns[columns.index("(") :]
 
 
 def _grouped(rows: Iterable[tuple[str, str, str]]) -> dict[Name, tuple[str, ...]]:
@@ -142,7 +165,7 @@ class Session:
             sql = self._statements.ddl()
             if not self._work.skips.search(sql):
                 self._run(sql)
-            self._work.look(self._connection)
+            self._look()
             if random.random() < 0.1:
                 self._settle(all_of_them=False)
             self._work.ends.wait(random.random() * 0.4)
@@ -151,6 +174,14 @@ class Session:
             self._settle(all_of_them=False)
         self._transaction()
         self._work.ends.wait(random.random() * 0.02)
+
+    def _look(self) -> None:
+        assert self._connection is not None
+        self._work.look(self._connection)
+        parted = list(self._work.catalogue.partitions)
+        if parted:
+            with suppress(NoSuchTable):
+                self._work.look_closely(self._connection, self._random.choice(parted))
 
     def _settle(self, *, all_of_them: bool) -> None:
         for line in _SETTINGS.splitlines():

@@ -1,7 +1,7 @@
 """Random SQL for TiDB: tables of every kind, every way to change what is there, and their rows.
 
-Statements need not make sense: what TiDB refuses changes nothing. A line of `_DDL` or `_ROWS` is a statement;
-what stands in braces is drawn for it.
+Statements need not make sense: what TiDB refuses changes nothing. Their forms are in `forms`; what stands
+there in braces is drawn here.
 
 Tests  tests/rig/tidb/test_values.py
 """
@@ -13,150 +13,28 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+from tests.rig.tidb.forms import (
+    BINARY,
+    CHANGES,
+    COMPUTED,
+    DDL,
+    KEYS,
+    NUMBERS,
+    OTHER,
+    PARTITIONED,
+    ROWS,
+    SETS,
+    TEMPORAL,
+    TEXTS,
+    TIMES,
+)
 from tests.rig.tidb.values import literal
 from tidb_binlog.late_dataclass import dataclass, field
 
 SCHEMAS: Final = ("a", "b", "C d")
 Name = tuple[str, str]
-_NUMBERS: Final = (
-    "tinyint|smallint|mediumint|int|bigint|tinyint(1)|int unsigned|bigint unsigned|smallint unsigned"
-    "|int(5) unsigned zerofill|decimal(10,0)|decimal(65,30)|decimal(5,2)|decimal(20,10) unsigned|float|double"
-    "|bit(1)|bit(8)|bit(64)|year"
-)
-_TEMPORAL: Final = "date|datetime|datetime(3)|datetime(6)|timestamp|timestamp(6)|time|time(6)"
-_TEXTS: Final = "char(10)|varchar(20)|varchar(255)|text|tinytext|mediumtext|char(2)|varchar(700)"
-_BINARY: Final = "binary(5)|varbinary(30)|blob|tinyblob|binary(16)|longblob"
-_OTHER: Final = "json|enum('a','b','c')|enum('','x y','日本')|set('p','q','r')|set('a','A b')"
-_SETS: Final = (
-    "||| charset gbk| charset utf8| charset binary| collate utf8mb4_general_ci"
-    "| collate utf8mb4_unicode_ci| collate utf8_general_ci"
-)
-_TIMES: Final = (
-    "default '0000-00-00 00:00:00'|default current_timestamp{0}"
-    "|default current_timestamp{0} on update current_timestamp{0}"
-)
-_KEYS: Final = """\
-`id` bigint not null primary key{clustered}
-`id` int not null auto_increment primary key{clustered}
-`id` bigint primary key auto_random(3)
-`id` bigint unsigned not null, primary key (`id`){clustered}
-`id` int not null, `k` varchar(20) collate utf8mb4_general_ci not null, primary key (`id`, `k`){clustered}
-`id` varchar(30) collate utf8mb4_general_ci not null, primary key (`id`){clustered}
-`id` varchar(40) not null, primary key (`id`(3)){clustered}
-`id` varbinary(20) not null, primary key (`id`){clustered}
-`id` decimal(20,5) not null, primary key (`id`){clustered}
-`id` datetime(3) not null, primary key (`id`){clustered}
-`id` int, unique key `u1` (`id`)
-`id` int not null, `w` int, unique key `u1` (`id`), unique key `u2` (`w`)
-`id` varchar(50) collate utf8mb4_unicode_ci, unique key `u1` (`id`(2))
-`id` int
-`id` bigint not null primary key, `w` int, unique key `uw` (`w`)"""
-_PARTITIONED: Final = """\
-range (`id`) (partition p0 values less than (10), partition p1 values less than (30))
-range (`id`) (partition p0 values less than (20), partition p1 values less than maxvalue)
-range columns (`id`) (partition p0 values less than (20), partition p1 values less than (100))
-hash (`id`) partitions 3
-list (`id`) (partition p0 values in (1,2,3,4,5,6,7), partition p1 values in (8,9,10,11,12))
-key (`id`) partitions 3"""
-_CHANGES: Final = """\
-add column {new} {definition}{place}
-add column {new} {definition}{place}
-add column ({new} {definition}, {new} {definition})
-add column {new} bigint as (`v` + {n}) virtual
-drop column {column}
-modify column {column} {definition}{place}
-modify column {column} {near}{place}
-change column {column} {new} {near}
-change column {column} {new} {definition}{place}
-rename column {column} to {new}
-alter column {default}
-alter column {column} drop default
-modify column {nullable}
-convert to character set utf8mb4
-collate utf8mb4_general_ci
-comment 'table {n}'
-auto_increment {bound}
-shard_row_id_bits 3"""
-_DDL: Final[dict[float, str]] = {
-    26.0: "alter table {table} {change}",
-    5.0: "alter table {table} {change}, {change}\nalter table {table} {change}, {change}, {change}",
-    1.0: "create table {spare} ({key}, `v` int{columns}){set}\n"
-    "create table {spare} (`id` bigint primary key, `v` int{columns}) partition by {partitioned}\n"
-    "create table {spare} like {table}",
-    8.0: """\
-create index {index} on {table} ({parts})
-create unique index {index} on {table} ({parts})
-alter table {table} add index {index} ((`v` + 1))
-drop index {index} on {table}
-alter table {table} rename index {index} to `i{n}`
-alter table {table} alter index {index} invisible
-alter table {table} alter index {index} visible
-alter table {table} add primary key ({parts})
-alter table {table} drop primary key""",
-    6.0: """\
-rename table {table} to {spare}
-alter table {table} rename to {spare}
-rename table {table} to a.`tmp`, {other} to {table}, a.`tmp` to {other}
-rename table {table} to {spare}, {other} to {table}""",
-    4.0: """\
-truncate table {table}
-drop table if exists {gone}
-drop table if exists {gone}, {other}
-recover table {dropped}
-flashback table {dropped}
-flashback table {dropped} to `f{n}`
-flashback table {table} to `f{n}`""",
-    10.0: """\
-alter table {parted} add partition (partition p{n} values less than ({bound}))
-alter table {parted} add partition (partition p{n} values in ({bound}, {n}))
-alter table {parted} drop partition {partition}
-alter table {parted} truncate partition {partition}
-alter table {parted} reorganize partition {partition} into ({halves})
-alter table {parted} exchange partition {partition} with table {table}
-create table {schema}.`x{n}` like {parted}
-alter table {schema}.`x{n}` remove partitioning""",
-    3.0: """\
-create or replace view {schema}.`v{n}` as select * from {table}
-drop view if exists {schema}.`v{n}`
-create sequence {schema}.`s{n}` start with {bound} increment by 3
-alter sequence {schema}.`s{n}` increment by 7
-drop sequence if exists {schema}.`s{n}`""",
-    1.5: """\
-drop database if exists `b`
-create database if not exists `b`
-alter database {schema} charset utf8mb4 collate utf8mb4_general_ci
-alter database {schema} charset utf8mb4 collate utf8mb4_bin
-flashback database `b`""",
-    2.0: """\
-alter table {table} add constraint `fk1` foreign key (`v`) references {other} (`id`) on delete cascade
-alter table {table} add constraint `fk1` foreign key (`v`) references {other} (`id`) on update set null
-alter table {table} drop foreign key `fk1`
-create table {spare} (`id` int primary key, `v` bigint, foreign key (`v`) references {other} (`id`))""",
-    2.1: """\
-alter table {table} cache
-alter table {table} nocache
-alter table {table} ttl = `ts` + interval 10 year ttl_enable = 'OFF'
-alter table {table} remove ttl
-alter table {table} placement policy default
-alter table {table} attributes 'merge_option=deny'
-create placement policy if not exists pp1 followers=1
-alter table {table} set tiflash replica 0
-create global temporary table a.`gt{n}` (`id` int) on commit delete rows""",
-}
-_ROWS: Final[dict[float, str]] = {
-    16.0: "insert into {table} {rows}\ninsert into {table} {rows}\ninsert ignore into {table} {rows}",
-    4.0: "replace into {table} {rows}",
-    4.1: "insert into {table} {rows} on duplicate key update {assignments}",
-    0.6: "insert ignore into {table} {many}\nreplace into {table} {many}",
-    12.0: "update {table} set {assignments} {where}",
-    # Not of keys: if the new one is there already, TiDB keeps the row, but its binlog has deleted it.
-    1.0: "update ignore {table} set {others} {where}",
-    6.0: "delete from {table} {where}",
-    3.0: "update {table} set {id} = {id} + 1 order by {id} desc limit {n}\n"
-    "update {table} set {id} = {id} - 1 order by {id} limit {n}",
-    1.5: "update {table} x join {other} y on x.`v` = y.`v` set {prefixed} where y.`v` < {n}\n"
-    "delete x from {table} x join {other} y on x.`v` = y.`v` where y.`v` < {n}",
-}
+_ODD: Final = ("C1", "a`b", "日本", "sp ace", "select", "b", "x.y", "Ünï", "c%")
+"""Names that need quotes, or differ in nothing but their case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +53,14 @@ class Catalogue:
     """Tables that there are, as they were looked at last."""
 
     tables: dict[Name, tuple[Column, ...]] = field(default_factory=dict)
-    partitions: dict[Name, tuple[str, ...]] = field(default_factory=dict)
+    partitions: dict[Name, dict[str, str]] = field(default_factory=dict)
+    """With their upper bounds, or their values."""
+    definitions: dict[Name, str] = field(default_factory=dict)
+    """Of partitioned tables, without their partitions."""
+    twins: dict[Name, Name] = field(default_factory=dict)
+    """Tables that were made to exchange a partition with."""
+    jobs: tuple[str, ...] = ()
+    """DDL that is under way."""
     indexes: dict[Name, tuple[str, ...]] = field(default_factory=dict)
     dropped: list[Name] = field(default_factory=list)
 
@@ -200,10 +85,10 @@ class Statements:
 
     def rows(self, tables: Sequence[Name]) -> str:
         """One that changes rows of one of the tables."""
-        (weight,) = self._random.choices(list(_ROWS), list(_ROWS))
+        (weight,) = self._random.choices(list(ROWS), list(ROWS))
         self._table = self._random.choice(tables)
         self._column = self._any_column()
-        return self._filled(self._pick(_ROWS[weight], "\n"))
+        return self._filled(self._pick(ROWS[weight], "\n"))
 
     def ddl(self) -> str:
         """One that changes definitions; of few tables one that makes some."""
@@ -211,8 +96,8 @@ class Statements:
         if count < 6 or (count < 14 and random.random() < 0.1):
             weight = 1.0
         else:
-            (weight,) = random.choices(list(_DDL), list(_DDL))
-        form = self._pick(_DDL[weight], "\n")
+            (weight,) = random.choices(list(DDL), list(DDL))
+        form = self._pick(DDL[weight], "\n")
         parted = list(self._catalogue.partitions)
         self._table = random.choice(parted) if "{parted}" in form and parted else self._any()
         return self._filled(form)
@@ -226,7 +111,11 @@ class Statements:
     # -- what stands in braces -----------------------------------------------------------------------------
 
     def _table_(self) -> str:
-        return full(self._table)
+        name = full(self._table)
+        return name.swapcase() if self._random.random() < 0.03 else name
+
+    def _cased_(self) -> str:
+        return full((self._table[0], self._table[1].swapcase()))
 
     _parted_ = _table_
 
@@ -244,7 +133,9 @@ class Statements:
         return self._random.choice(list(self._catalogue.tables) or [("a", "t0")])
 
     def _spare_(self) -> str:
-        return f"{self._schema_()}.`t{self._random.randrange(30)}`"
+        odd = self._random.random() < 0.15
+        name = self._random.choice(_ODD) if odd else f"t{self._random.randrange(30)}"
+        return f"{self._schema_()}.{quote(name)}"
 
     def _schema_(self) -> str:
         return quote(self._random.choices(SCHEMAS, (6, 3, 1))[0])
@@ -274,6 +165,17 @@ class Statements:
     def _assignments_(self) -> str:
         return self._assignments(self._written())
 
+    def _values_(self) -> str:
+        columns = self._written()
+        some = self._random.sample(columns, min(len(columns), self._random.randrange(1, 4)))
+        return ", ".join(f"{quote(one.name)} = values({quote(one.name)})" for one in some)
+
+    def _defaults_(self) -> str:
+        """A row with some columns by their default."""
+        columns, random = self._written(), self._random
+        values = ("default" if random.random() < 0.4 else self._value(one) for one in columns)
+        return f"({', '.join(quote(one.name) for one in columns)}) values ({', '.join(values)})"
+
     def _others_(self) -> str:
         return self._assignments(self._written(keys=False))
 
@@ -301,7 +203,18 @@ class Statements:
         return self._random.choice(columns) if columns else self._column
 
     def _new_(self) -> str:
-        return f"`c{self._random.randrange(12)}`"
+        """Mostly one that the table does not have."""
+        has = {one.name.lower() for one in self._catalogue.tables.get(self._table, ())}
+        names = (*(f"c{number}" for number in range(12)), *_ODD)
+        free = [name for name in names if name.lower() not in has] or names
+        return quote(self._random.choice(free if self._random.random() < 0.95 else names))
+
+    def _swapped_(self) -> str:
+        return quote(self._any_column().name)
+
+    def _computed_(self) -> str:
+        way = self._random.choice(("virtual", "stored"))
+        return f"{self._pick(COMPUTED, chr(10))} {way}"
 
     def _n_(self) -> int:
         return self._random.randrange(9)
@@ -314,13 +227,20 @@ class Statements:
 
     def _change_(self) -> str:
         self._column = self._any_column()
-        return self._filled(self._pick(_CHANGES, "\n"))
+        return self._filled(self._pick(CHANGES, "\n"))
 
     def _default_(self) -> str:
         return f"{self._column_()} set default {literal(self._random, self._column.type)}"
 
+    def _again_(self) -> str:
+        """The same type with other attributes."""
+        return f"{self._column_()} {self._definition(self._column.type)}"
+
     def _nullable_(self) -> str:
         return f"{self._column_()} {self._column.type} {self._random.choice(('null', 'not null'))}"
+
+    def _deeds_(self) -> str:
+        return self._pick(" on update cascade| on delete set null| on delete cascade on update cascade")
 
     def _index_(self) -> str:
         return quote(self._random.choice(("i1", "i2", "u1", *self._catalogue.indexes.get(self._table, ()))))
@@ -333,27 +253,65 @@ class Statements:
         return ", ".join(parts)
 
     def _partition_(self) -> str:
-        return self._random.choice(self._catalogue.partitions.get(self._table, ("p0",)))
+        return quote(self._random.choice(list(self._catalogue.partitions.get(self._table, ("p0",)))))
 
-    def _halves_(self) -> str:
-        low, high = sorted((self._bound_(), self._bound_()))
-        return f"partition q1 values less than ({low}), partition q2 values less than ({high})"
+    def _split_(self) -> str:
+        """One partition becomes two, or all become one."""
+        random, bounds = self._random, self._catalogue.partitions.get(self._table, {"p0": "20"})
+        is_list = not any(bound in ("", "MAXVALUE") for bound in bounds.values()) and random.random() < 0.5
+        if random.random() < 0.3:
+            old, bound = ", ".join(map(quote, bounds)), list(bounds.values())[-1]
+            bound = ",".join(bounds.values()) if is_list else bound
+        else:
+            old, bound = random.choice(list(bounds.items()))
+            old = quote(old)
+        called = f"q{self._n_()}"
+        if is_list:
+            return f"{old} into (partition {called} values in ({bound}))"
+        if bound.lstrip("-").isdigit() and random.random() < 0.7:
+            low = f"partition {called}l values less than ({int(bound) - random.randrange(1, 12)})"
+            return f"{old} into ({low}, partition {called} values less than ({bound}))"
+        return f"{old} into (partition {called} values less than ({bound}))"
 
-    def _partitioned_(self) -> str:
-        return self._pick(_PARTITIONED, "\n")
+    def _exchange_(self) -> str:
+        """With a table like it, which is made first."""
+        random, catalogue = self._random, self._catalogue
+        if not catalogue.definitions:
+            return self._filled("create table {spare} like {table}")
+        self._table = table = random.choice(list(catalogue.definitions))
+        twin = catalogue.twins.get(table)
+        if twin is None or catalogue.tables.get(twin) != catalogue.tables.get(table):
+            catalogue.twins[table] = twin = (table[0], f"x{random.randrange(99)}")
+            return f"create table {full(twin)} {catalogue.definitions[table]}"
+        how = random.choice(("", "with validation", "without validation", "without validation"))
+        return (
+            f"alter table {full(table)} exchange partition {self._partition_()} with table {full(twin)} {how}"
+        )
+
+    def _job_(self) -> str:
+        return self._random.choice(self._catalogue.jobs or ("1",))
+
+    def _parted_key_(self) -> str:
+        """The rest of a statement that makes a partitioned table."""
+        key, _, by = self._pick(PARTITIONED, "\n").partition(" => ")
+        by = re.sub(r"(p\d) in ", r"partition \1 values in ", by)
+        by = re.sub(r"(p\d) < ", r"partition \1 values less than ", by)
+        return f"{key}, `v` int{self._columns_()}) partition by {by}"
 
     def _clustered_(self) -> str:
         return self._random.choice(("", " clustered", " nonclustered"))
 
     def _key_(self) -> str:
-        return self._filled(self._pick(_KEYS, "\n"))
+        return self._filled(self._pick(KEYS, "\n"))
 
     def _set_(self) -> str:
-        return self._pick(_SETS)
+        return self._pick(SETS)
 
     def _columns_(self) -> str:
         random = self._random
         columns = [f"`c{number}` {self._definition_()}" for number in range(random.randrange(1, 7))]
+        if random.random() < 0.2:
+            columns.append(f"`g2` {self._computed_()}")
         if random.random() < 0.2:
             columns.append(f"`g1` bigint as (`v` * 2) {random.choice(('virtual', 'stored'))}")
         if random.random() < 0.2:
@@ -362,19 +320,19 @@ class Statements:
 
     def _definition_(self) -> str:
         random = self._random
-        family = random.choice((_NUMBERS, _NUMBERS, _TEMPORAL, _TEXTS, _TEXTS, _BINARY, _OTHER))
+        family = random.choice((NUMBERS, NUMBERS, TEMPORAL, TEXTS, TEXTS, BINARY, OTHER))
         kind = self._pick(family)
-        return self._definition(kind + self._pick(_SETS) if family is _TEXTS else kind)
+        return self._definition(kind + self._pick(SETS) if family is TEXTS else kind)
 
     def _near_(self) -> str:
         """A type that takes most of what the column has."""
         random, kind = self._random, self._column.type
-        for family in (_NUMBERS, _TEMPORAL, _TEXTS, _BINARY):
+        for family in (NUMBERS, TEMPORAL, TEXTS, BINARY):
             if kind in family.split("|"):
                 return self._definition(self._pick(family))
         if kind.startswith(("enum", "set")):
             return f"{kind[:-1]},'n{random.randrange(9)}')"
-        return self._definition(self._pick(f"{_TEXTS}|bigint|double|decimal(30,5)"))
+        return self._definition(self._pick(f"{TEXTS}|bigint|double|decimal(30,5)"))
 
     def _definition(self, kind: str) -> str:
         """Type and attributes of a column."""
@@ -384,7 +342,7 @@ class Statements:
             words.append("not null")
         if random.random() < 0.35 and not re.match(r"json|\w*(text|blob)", kind):
             if kind.startswith(("timestamp", "datetime")) and random.random() < 0.6:
-                words.append(self._pick(_TIMES).format(kind[kind.find("(") :] if "(" in kind else ""))
+                words.append(self._pick(TIMES).format(kind[kind.find("(") :] if "(" in kind else ""))
             else:
                 words.append(f"default {literal(random, kind, nullable='not null' not in words)}")
         if random.random() < 0.1:

@@ -47,12 +47,13 @@ def test_a_value_is_one_literal(column_type: str) -> None:
 def test_every_statement_is_filled() -> None:
     columns = tuple(Column(f"c{number}", kind, True, number == 0, False) for number, kind in enumerate(TYPES))
     catalogue = Catalogue({("a", f"t{number}"): columns for number in range(15)})
-    catalogue.partitions["a", "t1"] = ("p0", "p1")
+    catalogue.partitions["a", "t1"] = {"p0": "10", "p1": "MAXVALUE"}
+    catalogue.definitions["a", "t1"] = "(`c0` int)"
     statements = Statements(Random(1), catalogue)
     ddl = [statements.ddl() for _ in range(3000)]
     rows = [statements.rows([("a", "t2"), ("a", "t3")]) for _ in range(500)]
     braces = [one for one in ddl + rows if "{" in one.replace('{"', "").replace("{}", "")]
     assert braces == []
     assert {"alter", "create", "drop", "truncate", "rename", "flashback"} <= {one.split()[0] for one in ddl}
-    assert {"insert", "replace", "update", "delete"} == {one.split()[0] for one in rows}
-    assert any("exchange partition p1" in one for one in ddl)
+    assert {"insert", "replace", "update", "delete", "with", "batch"} <= {one.split()[0] for one in rows}
+    assert any("exchange partition `p1` with table `a`.`x" in one for one in ddl)

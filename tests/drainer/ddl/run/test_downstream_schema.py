@@ -13,15 +13,18 @@ from tests.fakes.tidb_sql import tidb_sql
 pytestmark = pytest.mark.integration
 
 
-def test_a_table_that_a_tidb_lists_twice_is_one_with_the_lengths_of_its_keys(mariadb: MariaDbServer) -> None:
+def test_a_table_that_a_tidb_lists_twice_is_one_as_it_is_now(mariadb: MariaDbServer) -> None:
     own = mariadb.connect()
     own.run(b"CREATE DATABASE shown")
     own.run(b"CREATE TABLE shown.t (id INT PRIMARY KEY, a VARCHAR(20), UNIQUE u (a(3), id), KEY k (a))")
+    own.run(b"CREATE TABLE shown.old_t (id BIGINT, gone INT, a VARCHAR(9), UNIQUE g (id)) COMMENT 'gone'")
     try:
         with tidb_sql(mariadb) as target:
             connection = connect(target)
             server = server_of(connection)
             present = read(connection, ("shown", "T"), server)
+            own.run(b"RENAME TABLE shown.t TO shown.other")
+            assert read(connection, ("shown", "t"), server) is None
             connection.close()
     finally:
         own.run(b"DROP DATABASE shown")
