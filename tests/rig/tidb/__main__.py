@@ -35,6 +35,9 @@ _DEAD_TIDB_S: Final = 660.0
 _NOT_FOR_GO: Final = "rename table .* to .*, "
 """Go's Drainer knows tables by their old names after it, and writes rows to others."""
 _SHOWN: Final = 40
+_VALUES: Final = "values of added columns"
+_LOAD_S: Final = 180.0
+"""A value that nothing downstream can hold is tried for as long as the command runs."""
 _UNFINISHED: Final = b"""SELECT job_id FROM information_schema.ddl_jobs
 WHERE state NOT IN ('synced', 'cancelled', 'rollback done') AND job_type NOT LIKE '%subjob%' LIMIT 1"""
 """DDL of a session that was lost."""
@@ -69,6 +72,8 @@ class Campaign:
         self._stalled_s = _DEAD_TIDB_S if options.kills else STALLED_S
         self._is_doubled = False
         self.waits: list[dict[str, Any]] = []
+        self.named: set[str] = set()
+        """Tables of which the Drainer says that their rows differ."""
         self.kills: Counter[str] = Counter()
         log = options.log or cluster.directory / "statements.sql"
         self.work = Work(cluster.source.connect, log, _NOT_FOR_GO if options.go_drainer else "")
@@ -81,6 +86,7 @@ class Campaign:
         connection = cluster.source.connect()
         for schema in ("a", "C d", "b"):
             connection.run(f"CREATE DATABASE `{schema}`".encode())
+        connection.run(b"CREATE SEQUENCE a.s1")  # a default that TiDB takes without it, and MariaDB does not
         connection.close()
         await self._load(self._options.seconds, self._options.ddl_sessions)
         if self._options.go_drainer:
@@ -166,6 +172,8 @@ class Campaign:
                 await asyncio.sleep(0.5)
                 continue
             self.status = status
+            lines = status["DDL"]["missing"]
+            self.named |= {name for line in lines if _VALUES in str(line) for name in line["tables"]}
             _, text = await cluster.control("ddl", "list", "-output", "json")
             self.waits = json.loads(text)["waiting"]
             if status["AppliedTS"] >= last:
@@ -190,7 +198,8 @@ class Campaign:
     async def _decide(self, names: Collection[str]) -> None:
         """What waits is copied anew beside the stream, as its messages and docs/load.md say."""
         patterns = ",".join(name if "." in name else f"{name}.*" for name in sorted(names))
-        code, text = await self._cluster.control("load", "-tables", patterns, "-replace")
+        load = self._cluster.control("load", "-tables", patterns, "-replace", limit_s=_LOAD_S)
+        code, text = await load
         print(f"load of what waits, {patterns}: {code} {text[-300:]}")
         await self._until_applied()
 
@@ -198,7 +207,7 @@ class Campaign:
         cluster, counts, waits = self._cluster, self.work.counts, self.waits
         for one in waits:
             print("waits:", one["tables"], one["reason"])
-        anew = {name for one in waits for name in one["tables"]}
+        anew = self.named | {name for one in waits for name in one["tables"]}
         if self._is_doubled:
             upstream = cluster.source.connect()
             anew |= without_key(upstream)

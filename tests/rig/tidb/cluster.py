@@ -222,19 +222,27 @@ class TidbCluster(Cluster):
         """A session of one who may do anything."""
         return self.mariadb.connect() if self.target is None else self.target.connect()
 
-    async def control(self, *arguments: str, pd: bool = True) -> tuple[int, str]:
+    async def control(
+        self, *arguments: str, pd: bool = True, limit_s: float | None = None
+    ) -> tuple[int, str]:
         """binlogctl: exit status and what it printed."""
-        return await _output(
-            ["-m", "binlogctl", *arguments, *(["-pd-urls", self.etcd_endpoint] if pd else [])]
-        )
+        urls = ["-pd-urls", self.etcd_endpoint] if pd else []
+        return await _output(["-m", "binlogctl", *arguments, *urls], limit_s)
 
     def _programs(self) -> Programs:
         return Programs(self._peers, self.supervisor, self.etcd_endpoint)
 
 
-async def _output(arguments: list[str]) -> tuple[int, str]:
+def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+
+
+async def _output(arguments: list[str], limit_s: float | None) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
+    if limit_s is not None:
+        asyncio.get_running_loop().call_later(limit_s, _end, process)
     out, err = await process.communicate()
     return process.returncode or 0, (out or err).decode(errors="replace")

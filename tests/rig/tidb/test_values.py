@@ -55,5 +55,5 @@ def test_every_statement_is_filled() -> None:
     braces = [one for one in ddl + rows if "{" in one.replace('{"', "").replace("{}", "")]
     assert braces == []
     assert {"alter", "create", "drop", "truncate", "rename", "flashback"} <= {one.split()[0] for one in ddl}
-    assert {"insert", "replace", "update", "delete", "with", "batch"} <= {one.split()[0] for one in rows}
+    assert {"insert", "replace", "update", "delete", "with"} <= {one.split()[0] for one in rows}
     assert any("exchange partition `p1` with table `a`.`x" in one for one in ddl)
