@@ -30,6 +30,7 @@ _KEYS: Final = (
     "SELECT INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, SUB_PART, NON_UNIQUE FROM information_schema.STATISTICS"
     " WHERE TABLE_SCHEMA=%s AND TABLE_NAME=%s ORDER BY INDEX_NAME, SEQ_IN_INDEX"
 )
+_OF_KEYS: Final = ("Key_name", "Seq_in_index", "Column_name", "Sub_part", "Non_unique")
 _TRIGGERS: Final = (
     "SELECT 1 FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA=%s AND EVENT_OBJECT_TABLE=%s LIMIT 1"
 )
@@ -138,8 +139,7 @@ def keys_of(cursor: Any, query: str, place: tuple[str, str], dialect: Dialect) -
     cursor.execute(b"SHOW KEYS FROM " + qualified(*place))
     names = [name for name, *_ in cursor.description]
     rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    wanted = ("Key_name", "Seq_in_index", "Column_name", "Sub_part", "Non_unique")
-    parts = [(*map(row.__getitem__, wanted), row.get("Visible", "YES"), "") for row in rows]
+    parts = [(*map(row.__getitem__, _OF_KEYS), row.get("Visible", "YES"), "") for row in rows]
     return sorted(parts, key=lambda part: (part[0].lower(), part[1]))
 
 

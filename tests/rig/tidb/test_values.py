@@ -48,7 +48,7 @@ def test_every_statement_is_filled() -> None:
     columns = tuple(Column(f"c{number}", kind, True, number == 0, False) for number, kind in enumerate(TYPES))
     catalogue = Catalogue({("a", f"t{number}"): columns for number in range(15)})
     catalogue.partitions["a", "t1"] = {"p0": "10", "p1": "MAXVALUE"}
-    catalogue.definitions["a", "t1"] = "(`c0` int)"
+    catalogue.definitions["a", "t1"], catalogue.twins["a", "t1"] = "(`c0` int)", ("a", "t2")
     statements = Statements(Random(1), catalogue)
     ddl = [statements.ddl() for _ in range(3000)]
     rows = [statements.rows([("a", "t2"), ("a", "t3")]) for _ in range(500)]
@@ -56,4 +56,4 @@ def test_every_statement_is_filled() -> None:
     assert braces == []
     assert {"alter", "create", "drop", "truncate", "rename", "flashback"} <= {one.split()[0] for one in ddl}
     assert {"insert", "replace", "update", "delete", "with"} <= {one.split()[0] for one in rows}
-    assert any("exchange partition `p1` with table `a`.`x" in one for one in ddl)
+    assert any("exchange partition `p1` with table `a`.`t2`" in one for one in ddl)
