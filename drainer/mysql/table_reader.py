@@ -122,13 +122,19 @@ def columns_of(
     cursor: Any, query: str, place: tuple[str, str], dialect: Dialect
 ) -> Sequence[tuple[Any, ...]]:
     """Columns in order: what `query` has of them begins with name, type, nullable, collation. A TiDB goes on
-    to list a table that was renamed away, and its columns as they were, by a name that is another's now."""
+    to list a table that was renamed away, and its columns as they were, by a name that is another's now; and
+    it lists types without ZEROFILL."""
     rows = shown(cursor, query, place)
     if dialect is not Dialect.TIDB:
         return rows
     cursor.execute(b"SHOW FULL COLUMNS FROM " + qualified(*place))
-    listed = {row[:4]: row for row in rows}
-    return [listed[name, kind, null, collation] for name, kind, collation, null, *_ in cursor.fetchall()]
+    listed = {(row[0], _plain(row[1]), *row[2:4]): row for row in rows}
+    shape = ((name, _plain(kind), null, collation) for name, kind, collation, null, *_ in cursor.fetchall())
+    return [listed[facts] for facts in shape]
+
+
+def _plain(kind: str) -> str:
+    return kind.removesuffix(" zerofill")
 
 
 def keys_of(cursor: Any, query: str, place: tuple[str, str], dialect: Dialect) -> Sequence[tuple[Any, ...]]:

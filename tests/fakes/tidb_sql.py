@@ -4,8 +4,8 @@ Drives  a proxy in front of the server, with threads of its own
 Holds   tables of `WITH SYSTEM VERSIONING` are read as they were in the millisecond of the timestamp; other
         tables as they are now. A table without a clustered key wants a column `_tidb_rowid`, which a TiDB has
         hidden (`ROWID`)
-        information_schema lists each column and key twice, without the lengths of key parts, and what `old_t`
-        has for `t`, too: as if that had been renamed away
+        information_schema lists each column and key twice, without ZEROFILL and the lengths of key parts, and
+        what `old_t` has for `t`, too: as if that had been renamed away
 Stops   the end of the `with` block
 """
 
@@ -32,7 +32,8 @@ _LISTED = {
     "STATISTICS": "NON_UNIQUE, INDEX_NAME, SEQ_IN_INDEX, COLUMN_NAME, NULL AS SUB_PART, INDEX_TYPE,"
     " 'YES' AS IS_VISIBLE",
     "TABLES": "ENGINE, TABLE_TYPE, TABLE_COMMENT, TABLE_COLLATION, CREATE_OPTIONS, TABLE_ROWS, DATA_LENGTH",
-    "COLUMNS": "COLUMN_NAME, ORDINAL_POSITION, COLUMN_DEFAULT, IS_NULLABLE, DATA_TYPE, COLUMN_TYPE, EXTRA,"
+    "COLUMNS": "COLUMN_NAME, ORDINAL_POSITION, COLUMN_DEFAULT, IS_NULLABLE, DATA_TYPE, EXTRA,"
+    " REPLACE(COLUMN_TYPE, ' zerofill', '') AS COLUMN_TYPE,"
     " CHARACTER_MAXIMUM_LENGTH, NUMERIC_SCALE, DATETIME_PRECISION, CHARACTER_SET_NAME, COLLATION_NAME,"
     " COLUMN_COMMENT, GENERATION_EXPRESSION",
 }

@@ -71,7 +71,8 @@ def test_columns_and_keys(server: Server) -> None:
 def test_a_tidb_lists_a_table_twice_without_lengths_of_keys_and_with_what_another_has(
     server: Server, mariadb: MariaDbServer
 ) -> None:
-    server.run("CREATE TABLE Look.T (Id INT PRIMARY KEY, a VARCHAR(20) NOT NULL, UNIQUE z(a(3), Id))")
+    keys = "UNIQUE z(a(3), Id)"
+    server.run(f"CREATE TABLE Look.T (Id INT(5) ZEROFILL PRIMARY KEY, a VARCHAR(20) NOT NULL, {keys})")
     server.run("CREATE TABLE Look.old_T (Id BIGINT, gone INT, a VARCHAR(9), UNIQUE u (Id))")
     with tidb_sql(mariadb) as target:
         connection = connect(target)
