@@ -8,7 +8,7 @@ Why    the tracker, filters, derivation, the runner, the recycle bin, archives a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ Names = tuple[Name, ...]
 TABLE: Final = "table"
 VIEW: Final = "view"
 SEQUENCE: Final = "sequence"
+_RANGE: Final = 1
+_VERSIONS_OF_DROP: Final = 3
+"""Of the schema, that TiDB makes of one DROP PARTITION; the last comes with its binlog."""
 
 
 class EffectKind(Enum):
@@ -144,9 +147,17 @@ def sub_actions(job: Mapping[str, Any] | None) -> tuple[int, ...]:
     return tuple(int(sub_job.get("type") or 0) for sub_job in _sub_jobs(job))
 
 
-def early_version(job: Mapping[str, Any] | None) -> int:
-    """The schema version from which on rows have columns that a multi-schema change adds: it may do more
-    before it ends, and its binlog comes then. 0: it adds none."""
+def early_version(job: Mapping[str, Any] | None, others: Iterable[tuple[int, int]] = ()) -> int:
+    """The schema version from which on rows are as they are after the job, whose binlog comes at its end: with
+    columns that a multi-schema change adds before it does more, or in the next range, since DROP PARTITION
+    takes theirs away first. 0: there are none. `others`: commit_ts and version of other DDL."""
+    history = (job or {}).get("binlog") or {}
+    partition = (history.get("TableInfo") or {}).get("partition") or {}
+    if job and job.get("type") == ActionType.DROP_TABLE_PARTITION and partition.get("type") == _RANGE:
+        before = int(history.get("SchemaVersion") or 0) - _VERSIONS_OF_DROP
+        # Versions of others may have come between those of its own.
+        known = (version for commit_ts, version in others if commit_ts < int(job.get("start_ts") or 0))
+        return min(before, max(known, default=before)) + 1
     versions = (
         int(sub_job.get("schema_version") or 0)
         for sub_job in _sub_jobs(job)

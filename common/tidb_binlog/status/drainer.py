@@ -125,7 +125,7 @@ class DdlStatus(Struct, kw_only=True):
 
 
 class EarlyRowsStatus(Struct):
-    """A DDL before which rows had values of its new columns; they did not come with the rows."""
+    """A DDL before which rows were as they are after it: what that makes of them did not come with them."""
 
     job_id: int = 0
     commit_ts: Ts = 0

@@ -116,7 +116,7 @@ def _early_rows(document: DrainerDocument) -> Iterator[Said]:
     equal_s = verify.began_s if verify.state == "equal" else 0.0
     if early := [ddl for ddl in document.early_rows or () if tso.physical_s(ddl.commit_ts) >= equal_s]:
         tables = ", ".join(dict.fromkeys(table for ddl in early for table in ddl.tables[:1]))
-        text = f"rows may lack values of columns that were added while they were written: {tables}"
+        text = f"rows that were written during an ALTER TABLE may lack values, or be gone: {tables}"
         yield Said(text, is_past=True)
 
 
@@ -266,9 +266,9 @@ CONDITIONS: Final[tuple[Condition[DrainerDocument], ...]] = (
     Condition(
         "DrainerEarlyRows",
         WARNING,
-        "Rows were written before the binlog of the ALTER TABLE that had added their columns",
+        "Rows were written before the binlog of the ALTER TABLE that had changed their columns or partition",
         _early_rows,
-        "`binlogctl verify -repair-now` writes the values; archives and topics do not have them",
+        "`binlogctl verify -repair-now` writes what is missing; archives and topics do not have them",
     ),
     Condition(
         "BinlogDrainerDownstreamWentBack",

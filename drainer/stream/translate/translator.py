@@ -50,8 +50,9 @@ if TYPE_CHECKING:
 PASSED_OVER: Final = "listed in ignore-txn-commit-ts"
 EARLY_ROWS: Final = (
     "rows that were written while the statement was under way have the defaults of its new columns, not their"
-    " values"
+    " values, or are gone with a partition from whose range they were"
 )
+_ENDED_KEPT: Final = 100
 _ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
 
 _LAST_TYPE_IN_USE: Final = int(binlog_pb2.Rollback)
@@ -71,6 +72,7 @@ class Translator:
         self._after_ts = after_ts
         self._filters: dict[int, RowFilter] = {}
         self._row_versions: dict[int, int] = {}  # by table id, the newest of its rows since its last DDL
+        self._ended: deque[tuple[Ts, int]] = deque(maxlen=_ENDED_KEPT)  # DDL and its schema version
         self._generation = schema.generation
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0
@@ -342,6 +344,9 @@ class Translator:
         if verdict.tables != change.tables:
             before, after = (_of_names(tracked, verdict.tables) for tracked in (before, after))
         names = {(table.schema, table.name) for table in (*before, *after)}
+        early = self._had_early_rows(merged.job, (*change.before, *change.after))
+        if job.took_effect:
+            self._ended.append((commit_ts, job.schema_version))
         return Ddl(
             commit_ts=commit_ts,
             job_id=job_id,
@@ -360,7 +365,7 @@ class Translator:
             unread=frozenset(name for name in names if not self.rules.allows(*name)),
             shared=() if verdict.skip else self.sharing(verdict.tables),
             apart=self.rules.disjoint_shards,
-            early=EARLY_ROWS if self._had_early_rows(merged.job, (*change.before, *change.after)) else "",
+            early=EARLY_ROWS if early else "",
         )
 
     def _note_version(self, table_id: int, schema_version: int) -> None:
@@ -370,7 +375,7 @@ class Translator:
     def _had_early_rows(self, job: Mapping[str, Any] | None, tables: Sequence[Tracked]) -> bool:
         """Of an earlier life it is not known: a job that began in it may have had some."""
         last = max((self._row_versions.pop(table.id, 0) for table in tables), default=0)
-        early = early_version(job)
+        early = early_version(job, self._ended)
         began_ts = int((job or {}).get("start_ts") or 0)
         return early > 0 and (early <= last or began_ts < self._after_ts)
 

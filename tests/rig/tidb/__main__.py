@@ -35,7 +35,6 @@ _DEAD_TIDB_S: Final = 660.0
 _NOT_FOR_GO: Final = "rename table .* to .*, "
 """Go's Drainer knows tables by their old names after it, and writes rows to others."""
 _SHOWN: Final = 40
-_VALUES: Final = "values of added columns"
 _LOAD_S: Final = 180.0
 """A value that nothing downstream can hold is tried for as long as the command runs."""
 _UNFINISHED: Final = b"""SELECT job_id FROM information_schema.ddl_jobs
@@ -172,8 +171,7 @@ class Campaign:
                 await asyncio.sleep(0.5)
                 continue
             self.status = status
-            lines = status["DDL"]["missing"]
-            self.named |= {name for line in lines if _VALUES in str(line) for name in line["tables"]}
+            self.named |= {name for ddl in status["EarlyRows"] for name in ddl["tables"]}
             _, text = await cluster.control("ddl", "list", "-output", "json")
             self.waits = json.loads(text)["waiting"]
             if status["AppliedTS"] >= last:

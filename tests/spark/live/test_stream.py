@@ -97,7 +97,7 @@ async def test_rows_that_may_lack_values_of_a_new_column_are_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Which rows were early only tasks could see: it is said of each statement that may have had some."""
-    monkeypatch.setattr(translator, "early_version", lambda job: int(job["type"] == ActionType.ADD_COLUMN))
+    monkeypatch.setattr(translator, "early_version", lambda job, _: int(job["type"] == ActionType.ADD_COLUMN))
     await publisher.add_column("shop.orders", column("note", "varchar(10)", default="new"))
     await life(settings)
     (told,) = (record for record in caplog.records if EARLY_ROWS in record.getMessage())

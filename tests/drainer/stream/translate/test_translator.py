@@ -240,6 +240,27 @@ def test_rows_that_an_earlier_life_had_may_have_come_too_early(
     assert bool(s.ddl(61, info=table(1, "t", "id"), sub_jobs=sub_jobs, start_ts=start_ts).early) == early
 
 
+@pytest.mark.parametrize(
+    ("rows_version", "start_ts", "kind", "early"),
+    [
+        (8, 2000, 1, True),
+        (7, 2000, 1, False),
+        (7, 3000, 1, True),  # or of another DDL since it began
+        (6, 3000, 1, False),
+        (9, 2000, 2, False),
+    ],
+)
+def test_rows_that_are_in_the_next_range_before_the_binlog_of_drop_partition_are_told(
+    s: Setting, rows_version: int, start_ts: int, kind: int, early: bool
+) -> None:
+    """TiDB makes three versions of its schema of it: rows of the range go into the next from the first on."""
+    s.ddl(17, info=table(2, "u"))  # commit_ts 2001, version 6
+    s.rows(mutation(1, [I]), version=rows_version)
+    s.up.count += 3
+    item = s.ddl(20, info=table(1, "t", partition={"type": kind}), start_ts=start_ts)
+    assert (item.schema_version, bool(item.early)) == (10, early)
+
+
 def test_a_ddl_without_its_job_stops(s: Setting) -> None:
     job = s.up.job(5, info=table(1, "t"))
     with pytest.raises(Corruption, match=f"commit_ts 2001 came without its job {job.id}"):
