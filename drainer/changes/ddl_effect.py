@@ -149,8 +149,8 @@ def sub_actions(job: Mapping[str, Any] | None) -> tuple[int, ...]:
 
 def early_version(job: Mapping[str, Any] | None, others: Iterable[tuple[int, int]] = ()) -> int:
     """The schema version from which on rows are as they are after the job, whose binlog comes at its end:
-    with columns that a multi-schema change adds before it does more, or in the next range, since DROP PARTITION
-    takes theirs away first. 0: there are none. `others`: commit_ts and version of other DDL."""
+    with columns that a multi-schema change adds before it does more, or in the next range, since DROP
+    PARTITION takes theirs away first. 0: there are none. `others`: commit_ts and version of other DDL."""
     history = (job or {}).get("binlog") or {}
     partition = (history.get("TableInfo") or {}).get("partition") or {}
     if job and job.get("type") == ActionType.DROP_TABLE_PARTITION and partition.get("type") == _RANGE:

@@ -193,13 +193,15 @@ class Campaign:
             print(difference)
         return report
 
-    async def _decide(self, names: Collection[str]) -> None:
-        """What waits is copied anew beside the stream, as its messages and docs/load.md say."""
+    async def _decide(self, names: Collection[str]) -> bool:
+        """What waits is copied anew beside the stream, as its messages and docs/load.md say: if it can be."""
         patterns = ",".join(name if "." in name else f"{name}.*" for name in sorted(names))
         load = self._cluster.control("load", "-tables", patterns, "-replace", limit_s=_LOAD_S)
         code, text = await load
         print(f"load of what waits, {patterns}: {code} {text[-300:]}")
-        await self._until_applied()
+        if not code:
+            await self._until_applied()
+        return not code
 
     async def _tell(self) -> int:
         cluster, counts, waits = self._cluster, self.work.counts, self.waits
@@ -211,8 +213,7 @@ class Campaign:
             anew |= without_key(upstream)
             upstream.close()
         report = await self._compared(anew)
-        if anew and report.equal:
-            await self._decide(anew)
+        if anew and report.equal and await self._decide(anew):
             report = await self._compared(())
         config = str(cluster.config_of("drainer"))
         code, text = await cluster.control("verify", "-drainer-config", config, pd=False)
