@@ -156,8 +156,8 @@ def early_version(job: Mapping[str, Any] | None, others: Iterable[tuple[int, int
     if job and job.get("type") == ActionType.DROP_TABLE_PARTITION and partition.get("type") == _RANGE:
         before = int(history.get("SchemaVersion") or 0) - _VERSIONS_OF_DROP
         # Versions of others may have come between those of its own.
-        known = (version for commit_ts, version in others if commit_ts < int(job.get("start_ts") or 0))
-        return min(before, max(known, default=before)) + 1
+        ended = (version for commit_ts, version in others if commit_ts < int(job.get("start_ts") or 0))
+        return min(before, max(ended, default=before)) + 1
     versions = (
         int(sub_job.get("schema_version") or 0)
         for sub_job in _sub_jobs(job)

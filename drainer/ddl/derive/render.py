@@ -207,12 +207,17 @@ def default_clause(column: Column, default: Default | None, server: Server, lack
         return f" DEFAULT {_now(column)}"
     if column.type.tp in _NO_DEFAULT and not server.text_defaults:
         return f" DEFAULT ({literal(default.text)})"
-    if column.type.tp in (ti.STRING, ti.VARCHAR) and column.type.charset == "binary":
-        text = default.text.rstrip(chr(0)) if column.type.tp == ti.STRING else default.text
-        if len(text.encode("utf-8", "surrogateescape")) > column.type.flen:  # TiDB keeps a byte as three
+    if column.type.tp in (ti.STRING, ti.VARCHAR):
+        is_binary = column.type.charset == "binary"
+        text = (
+            default.text.rstrip(chr(0) if is_binary else " ") if column.type.tp == ti.STRING else default.text
+        )
+        # TiDB keeps a byte as three, and takes any text in a session that is not strict.
+        if len(text.encode("utf-8", "surrogateescape") if is_binary else text) > column.type.flen:
             lacks.append(f"column {column.name} has no default: that of the upstream is longer than it")
             return ""
-        return f" DEFAULT {literal(text)}"
+        if is_binary:
+            return f" DEFAULT {literal(text)}"
     charset = Charset(column.type.charset, max(column.type.flen, 0))
     if column.is_text and server.dialect is not Dialect.TIDB and Charset.is_narrow(charset.name):
         raw = default.text.encode("utf-8", "surrogateescape")
