@@ -108,6 +108,7 @@ class Campaign:
                 await asyncio.sleep(min(max(0.0, end - loop.time()), 2 + self._random.random() * 4))
                 if options.kills:
                     await self._kill()
+                    await self._cluster.source.restart()  # it ends itself if no Pump answers
         finally:
             work.ends.set()
             for thread in threads:
