@@ -76,10 +76,8 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ),
     ),
     "shards": ("drainer.ddl.quarantine.shards", ("drainer/ddl/quarantine/test_shards.py",)),
-    "lane_feed": (
-        "drainer.sink.mysql.lane_feed",
-        ("drainer/sink/mysql/test_lane_feed.py", "drainer/sink/mysql/test_mysql_sink_modes.py"),
-    ),
+    "lane_feed": ("drainer.sink.mysql.lane_feed", ("drainer/sink/mysql/test_lane_feed.py",)),
+    "ddl_barrier": ("drainer.sink.mysql.ddl_barrier", ("drainer/sink/mysql/test_ddl_barrier.py",)),
     "translator": (
         "drainer.stream.translate.translator",
         (
@@ -91,6 +89,12 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "drainer/stream/rules/test_table_rules.py",
         ),
     ),
+    "pull_session": (
+        "pump.pull.session",
+        ("pump/pull/test_session.py", "pump/pull/test_parts.py", "pump/pull/test_ranges.py"),
+    ),
+    "recent_commits": ("pump.index.recent_commits", ("pump/index/test_recent_commits.py",)),
+    "idle": ("pump.watermark.idle", ("pump/watermark/test_idle.py", "pump/watermark/test_idle_activity.py")),
     "close_conditions": ("pump.membership.close_conditions", ("pump/membership/test_close_conditions.py",)),
     "retention": (
         "pump.retention.policy",

@@ -155,11 +155,11 @@ def _columns(
         elif was is not None and was.name.lower() != name and was.name.lower() in theirs.by_name:
             yield f"has both column {was.name} and {name}, of which one becomes the other"
         elif was is None and before is not None and name in converted:
-            continue  # of a new column: that DDL is asked for its conversion once this one has run
+            pass  # of a new column: that DDL is asked for its conversion once this one has run
         elif column.generated and not their.generated:
             yield f"writes column {name}, which is generated"
         elif column.generated:
-            continue
+            pass
         elif not holds(column.type, their.type):
             yield f"has column {name} of another type"
         elif their.nullable and not column.nullable:

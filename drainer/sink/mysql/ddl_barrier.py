@@ -2,8 +2,6 @@
 
 Holds   the intent is durable before the statement runs; the checkpoint that passes the DDL is stored with
         its end, in one transaction. After a crash the shape of the downstream decides whether it had run
-
-Tests  tests/drainer/sink/mysql/test_mysql_sink_modes.py
 """
 
 from __future__ import annotations

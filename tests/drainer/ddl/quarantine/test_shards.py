@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import pytest
@@ -44,7 +46,11 @@ from tests.drainer.support.made_recording import inserts, recording
 from tests.drainer.support.waiting_life import Document
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.table_info import (
+    DATE,
+    DATETIME,
+    DECIMAL,
     DOUBLE,
+    ENUM,
     FLAG_NOT_NULL,
     FLAG_UNSIGNED,
     FLOAT,
@@ -63,6 +69,7 @@ from tidb_binlog.table_info import (
 
 D = typed("d", VARCHAR)
 ADDED = replace(C, default="7", origin_default="7")
+ZERO = replace(C, type=replace(C.type, flag=FLAG_NOT_NULL))
 
 UNIQUE = Index(1, "u", (IndexColumn("v", 1),), unique=True, primary=False)
 
@@ -85,6 +92,10 @@ UNIQUE = Index(1, "u", (IndexColumn("v", 1),), unique=True, primary=False)
             (replace(ADDED, origin_default="2026-01-02 00:00:00", default="CURRENT_TIMESTAMP"),),
             "another default",
         ),
+        ((), (ZERO,), (ZERO,), ""),
+        ((), (replace(ZERO, origin_default="0"),), (ZERO,), ""),
+        ((), (replace(ZERO, default="7", origin_default="7"),), (ZERO,), "with another default"),
+        ((), (replace(C, origin_default="7"),), (C,), "with another default"),
         ((C,), (), (C,), "d.t2 still has column c"),
         ((C,), (), (), ""),
         ((), (C,), (), ""),
@@ -109,6 +120,30 @@ def test_what_a_ddl_takes_away_from_another_table(
     )  # fmt: skip
     assert says in "; ".join(unfit(changes_of(ddl), Tracked("d", "t2", table(2, *other).to_json())))
     assert bool(says) is bool(list(unfit(changes_of(ddl), Tracked("d", "t2", table(2, *other).to_json()))))
+
+
+def altered(number: int, before: tuple[Column, ...], after: tuple[Column, ...], **fields: Any) -> Ddl:
+    return replace(shard_ddl(number, table(number, *before), table(number, *after)), **fields)
+
+
+def test_which_columns_a_ddl_converts_and_which_table_it_was() -> None:
+    number = typed("c", LONG)
+    for before, after, expected in (
+        ((C,), (number,), {"c"}), ((C,), (C,), set()), ((C,), (replace(number, name="x"),), set()),
+        ((C,), (C, typed("n", LONG)), set()), ((), (C,), set()),
+    ):  # fmt: skip
+        (change,) = changes_of(altered(1, before, after))
+        assert change.converted == expected
+    changed = altered(1, (), (number,))
+    other = Tracked("d", "t2", table(2, C).to_json())
+    assert list(unfit(changes_of(changed), other))
+    assert not list(unfit(changes_of(changed), other, {"c"}))
+    both = tuple(Tracked("d", one.name, one.to_json()) for one in (table(2), table(1, C)))
+    for now in (replace(table(1), name="t9"), replace(table(1), id=99)):  # renamed, truncated
+        ddl = replace(changed, before=both, after=(Tracked("d", now.name, now.to_json()),))
+        (change,) = changes_of(ddl)
+        assert change.before is not None
+        assert "c" in change.before.by_name
 
 
 def test_a_new_unique_key_waits_for_those_that_do_not_have_it() -> None:
@@ -152,6 +187,7 @@ def test_a_column_that_stays_is_not_looked_at_unless_it_moves() -> None:
     other = Tracked("d", "t2", moved.to_json())
     assert not list(unfit(changes_of(ddl), other))
     longer = replace(ddl, after=(Tracked("d", "t1", table(1, C, typed("n", LONG)).to_json()),))
+    assert not list(unfit(changes_of(longer), Tracked("d", "t2", in_order.to_json())))
     assert list(unfit(changes_of(longer), other)) == ["d.t2 has column v of another type"]
 
 
@@ -173,6 +209,16 @@ def test_a_column_goes_for_all_or_has_one_new_name() -> None:
 
 
 def test_which_types_hold_others() -> None:
+    decimals = [FieldType(DECIMAL, flen=size, decimal=of) for size in (1, 2, 3) for of in range(size + 1)]
+    values = {one: {Fraction(n, 10**one.decimal) for n in range(10**one.flen)} for one in decimals}
+    for wide, narrow in product(decimals, repeat=2):
+        assert holds(wide, narrow) is (values[narrow] <= values[wide])
+    for one, other in product(range(4), repeat=2):
+        assert holds(FieldType(DATETIME, decimal=one), FieldType(DATETIME, decimal=other)) is (one >= other)
+        enums = (FieldType(ENUM, elems=tuple("abc"[:size])) for size in (one, other))
+        assert holds(*enums) is (one >= other)
+    assert not holds(FieldType(ENUM, elems=("a", "b")), FieldType(ENUM, elems=("b",)))
+    assert holds(FieldType(DATE), FieldType(DATE))
     assert not holds(FieldType(DOUBLE), FieldType(FLOAT)), "0.1 is another number"
     fixed = {"charset": "binary", "collate": "binary"}
     assert not holds(FieldType(STRING, flen=9, **fixed), FieldType(STRING, flen=8, **fixed)), "padded with 0"
@@ -241,14 +287,48 @@ def test_rows_count_that_wait_though_another_table_of_their_queue_is_further() -
     shards = Shards(quarantine, lambda names: (Tracked("d", "t2", table(2).to_json()),))
     ddl = shard_ddl(10, table(1, C), table(1))
     assert "d.t2 still has column c" in shards.in_the_way(ddl)
+    key = replace(ddl, after=(Tracked("d", "t1", table(1, C, indexes=(UNIQUE,)).to_json()),))
+    assert "no unique key" not in Shards(quarantine, lambda names: ()).in_the_way(key), (
+        "they would be refused"
+    )
     quarantine.advance(queue, Position(8))
     assert shards.in_the_way(ddl) == ""
 
 
 def test_of_many_tables_some_are_named() -> None:
     others = tuple(Tracked("d", f"t{number}", table(number, C).to_json()) for number in range(2, 30))
-    said = Shards(Quarantine(), lambda names: others).in_the_way(shard_ddl(5, table(1, C), table(1)))
+    drop = altered(1, (C,), ())
+    said = Shards(Quarantine(), lambda names: others).in_the_way(drop)
     assert said.endswith("; and 18 more")
+    assert "more" not in Shards(Quarantine(), lambda names: others[:10]).in_the_way(drop)
+    for of in ({"shared": ()}, {"skip": "a rule"}, {"refused": "a key"}):
+        assert Shards(Quarantine(), lambda names: others).in_the_way(replace(drop, **of)) == ""
+    key = replace(drop, after=(Tracked("d", "t1", table(1, C, indexes=(UNIQUE,)).to_json()),))
+    assert "d.t29 has no unique key" in Shards(Quarantine(), lambda names: others[-1:]).in_the_way(key)
+
+
+def test_a_ddl_of_another_table_that_waits_is_in_the_way_of_what_makes_something_else_of_the_target() -> None:
+    rename, drop = altered(2, (C,), (replace(C, name="x"),)), altered(2, (C,), ())
+    number = typed("c", LONG)
+    others = tuple(Tracked("d", f"t{name}", table(name).to_json()) for name in (2, 3))
+    with_c = tuple(Tracked("d", f"t{name}", table(name, number).to_json()) for name in (2, 3))
+    for waits, ddl, says in (
+        (rename, altered(1, (C,), ()), "DDL job 2, which waits, makes something else of column c"),
+        (rename, altered(1, (D,), (D,)), ""),
+        (drop, altered(1, (C,), ()), ""),
+        (drop, replace(altered(1, (), ()), before=()), "DDL job 2 waits"),
+        (drop, altered(1, (D,), (D,)), ""),
+        (altered(4, (C,), (replace(C, name="x"),)), altered(1, (C,), ()), ""),
+        (altered(2, (C,), (number,)), altered(1, (), (C,)), ""),
+        (altered(3, (C,), (number,)), altered(1, (), (C,)), "d.t2 has column c of another type"),
+    ):  # fmt: skip
+        quarantine = Quarantine()
+        tables = {waits.tables[0]: waits.commit_ts}
+        quarantine.begin(Entry(waits.job_id, 2, Floor(1, 1), tables, Position(1), "", "refused"), waits)
+        shared = with_c if waits.tables == (("d", "t3"),) else others
+        said = Shards(quarantine, lambda names: shared).in_the_way(ddl)  # noqa: B023
+        assert says in said
+        assert bool(says) is bool(said)
 
 
 # -- what becomes of it --------------------------------------------------------------------------------

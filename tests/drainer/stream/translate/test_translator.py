@@ -29,7 +29,7 @@ from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
 from tests.drainer.stream.schema.upstream_jobs import Upstream, database, table
 from tests.drainer.stream.translate.setting import Setting, ddl, mark_table, rows
 from tidb_binlog import binlog
-from tidb_binlog.ddl_job import JobState
+from tidb_binlog.ddl_job import ActionType, JobState
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.table_info import TableInfo
@@ -84,6 +84,7 @@ def test_transaction_carries_both_timestamps_and_its_size(s: Setting) -> None:
     item = s.translator.translate(merged)
     assert isinstance(item, Transaction)
     assert (item.start_ts, item.commit_ts, item.size_bytes) == (1000, 1234, len(merged.payload))
+    assert (item.last, item.payload) == (True, merged.payload)
     assert (item.tables[0].table.schema, item.tables[0].table.name) == ("Db", "t")
 
 
@@ -197,6 +198,8 @@ def test_obsolete_binlog_types_stop(s: Setting, tp: Any) -> None:
     message = binlog_pb2.Binlog(tp=tp, start_ts=5, commit_ts=6, prewrite_value=b"")
     with pytest.raises(Corruption, match="commit_ts 6 is of obsolete type"):
         s.translator.translate(Merged(6, message.SerializeToString()))
+    message.tp = binlog_pb2.Rollback  # the last one that is in use
+    assert isinstance(s.translator.translate(Merged(6, message.SerializeToString())), Transaction)
 
 
 def test_undecodable_payloads_and_rows_stop(s: Setting) -> None:
@@ -390,6 +393,17 @@ def test_ignored_row_kinds_are_taken_out_one_by_one_and_ordinals_stay() -> None:
     ]
 
 
+def test_what_replicates_now_and_whose_statements_run() -> None:
+    s = Setting(rules=ignoring("alter table"))
+    (t, u) = (s.translator.replicated(table_id) for table_id in (1, 2))
+    assert t is not None
+    assert u is not None
+    assert (t.name, u.name, s.translator.replicated(77), s.translator.replicated(4)) == ("t", "u", None, None)
+    drop = (ActionType.DROP_COLUMN, "ALTER TABLE t DROP COLUMN c")
+    assert [s.translator.runs(of, *drop) for of in (t, u)] == [False, True]
+    assert not Setting(rules=Rules(sync_ddl=False)).translator.runs(u, *drop)
+
+
 def test_when_nothing_is_left_the_transaction_is_empty_and_in_its_place() -> None:
     assert Setting(rules=ignoring("all dml")).rows(mutation(1, [I, U, D])).tables == ()
     assert Setting(rules=ignoring("insert")).rows(mutation(1, [I])).tables == ()
@@ -525,9 +539,11 @@ def test_eras_of_an_earlier_life_are_where_they_were_until_other_rules_are_taken
 
     def target_at(commit_ts: int, *, large: bool = False) -> tuple[str, str]:
         of_t = mutation(1, [I])
-        item = s.translator.translate(rows(of_t, commit_ts=commit_ts, version=9))
-        if large:
-            item = next(s.translator.pieces(spilled(of_t, commit_ts=commit_ts)))
+        item = (
+            next(s.translator.pieces(spilled(of_t, commit_ts=commit_ts)))
+            if large
+            else s.translator.translate(rows(of_t, commit_ts=commit_ts, version=9))
+        )
         assert isinstance(item, Transaction)
         return item.tables[0].table.downstream
 
