@@ -219,11 +219,15 @@ def test_undecodable_payloads_and_rows_stop(s: Setting) -> None:
 @pytest.mark.parametrize(
     ("rows_version", "column_version", "early"), [(6, 6, True), (7, 6, True), (5, 6, False), (7, 0, False)]
 )
+@pytest.mark.parametrize("large", [False, True])
 def test_rows_that_had_an_added_column_before_its_binlog_are_told(
-    s: Setting, rows_version: int, column_version: int, early: bool
+    s: Setting, rows_version: int, column_version: int, early: bool, large: bool
 ) -> None:
     """A multi-schema change adds its columns before it drops others, and its binlog comes at its end."""
-    s.rows(mutation(1, [I]), version=rows_version)
+    if large:
+        list(s.translator.pieces(spilled(mutation(1, [I]), version=rows_version)))
+    else:
+        s.rows(mutation(1, [I]), version=rows_version)
     s.rows(mutation(1, [I]), version=5)  # of a transaction that began before
     s.rows(mutation(2, [I]), version=99)
     sub_jobs = [{"type": 5, "schema_version": column_version}, {"type": 6, "schema_version": 9}]
@@ -366,6 +370,9 @@ def test_a_ddl_brings_no_pending_job_forward_that_is_still_to_come() -> None:
     after = translator.translate(rows(mutation(1, [I]), commit_ts=32, version=3))
     assert isinstance(after, Transaction)
     assert len(after.tables[0].table.info.columns) == 2
+    translator = Translator(SchemaTracker.from_history(jobs, schema_version=1), TableFilter())
+    piece = next(translator.pieces(spilled(mutation(1, [I]), commit_ts=32)))
+    assert len(piece.tables[0].table.info.columns) == 2, "a large one brings it to itself, too"
 
 
 # -- rules --------------------------------------------------------------------------------------------------
@@ -668,8 +675,8 @@ def test_checkpoints_of_drainers_do_not_replicate_with_loopback_control() -> Non
 # -- large transactions -----------------------------------------------------------------------------------
 
 
-def spilled(*mutations: binlog_pb2.TableMutation, commit_ts: int = 1001) -> Spilled:
-    payload = rows(*mutations, commit_ts=commit_ts, version=9).payload
+def spilled(*mutations: binlog_pb2.TableMutation, commit_ts: int = 1001, version: int = 9) -> Spilled:
+    payload = rows(*mutations, commit_ts=commit_ts, version=version).payload
 
     def read(offset: int, size: int) -> bytes:
         return payload[offset : offset + size]
