@@ -10,12 +10,11 @@ Blocking, some milliseconds. Raises `SessionError`, and `DownstreamError` when a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from drainer.mysql.connection import Connection
-from drainer.mysql.errors import NOT_ALLOWED, NoSuchTable, SessionError, StatementRefused
+from drainer.mysql.errors import NOT_ALLOWED, NoSuchTable, SessionError, StatementRefused, TransientError
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
@@ -46,12 +45,17 @@ _REFERENCES: Final = (
     "SELECT 1 FROM information_schema.REFERENTIAL_CONSTRAINTS"
     " WHERE UNIQUE_CONSTRAINT_SCHEMA=%s AND REFERENCED_TABLE_NAME=%s LIMIT 1"
 )
-_REFERENCES_MARIADB: Final = "SELECT 1 FROM information_schema.INNODB_SYS_FOREIGN WHERE REF_NAME=%s LIMIT 1"
+_REFERENCES_MARIADB: Final = (
+    "SELECT 1 FROM information_schema.INNODB_SYS_FOREIGN WHERE REF_NAME = BINARY CONCAT("
+    "CONVERT(CONVERT(%s USING filename) USING binary), '/', CONVERT(CONVERT(%s USING filename) USING binary)"
+    ") LIMIT 1"
+)
 _NO_TRANSACTIONS: Final = "SELECT 1 FROM information_schema.ENGINES WHERE ENGINE=%s AND TRANSACTIONS='NO'"
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_]+")  # other names are encoded in that list
 _NOT_ALLOWED: Final = 1227
 _NO_DATABASE_FOR_USER: Final = 1044
 _NO_SUCH_COLUMN: Final = 1054
+_SCHEMA_CHANGED: Final = 8028
+"""TiDB's number."""
 _NAME: Final = "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE "
 _EXACT: Final = _NAME + "TABLE_SCHEMA=%s AND TABLE_NAME=%s"
 _ANY_CASE: Final = _NAME + "LOWER(TABLE_SCHEMA)=LOWER(%s) AND LOWER(TABLE_NAME)=LOWER(%s)"
@@ -129,7 +133,9 @@ def columns_of(
         return rows
     cursor.execute(b"SHOW FULL COLUMNS FROM " + qualified(*place))
     listed = {(row[0], _plain(row[1]), *row[2:4]): row for row in rows}
-    shape = ((name, _plain(kind), null, collation) for name, kind, collation, null, *_ in cursor.fetchall())
+    shape = [(name, _plain(kind), null, collation) for name, kind, collation, null, *_ in cursor.fetchall()]
+    if not all(facts in listed for facts in shape):
+        raise TransientError(_SCHEMA_CHANGED, f"{'.'.join(place)} was changed while it was read")
     return [listed[facts] for facts in shape]
 
 
@@ -227,10 +233,8 @@ def _is_referenced(cursor: Any, place: tuple[str, str], dialect: Dialect) -> boo
     """A foreign key refers to the table, or it cannot be known."""
     if dialect is not Dialect.MARIADB:
         return bool(shown(cursor, _REFERENCES, place))
-    if not all(_PLAIN.fullmatch(name) for name in place):
-        return True
     try:
-        return bool(shown(cursor, _REFERENCES_MARIADB, ("/".join(place),)))
+        return bool(shown(cursor, _REFERENCES_MARIADB, place))
     except SessionError as error:
         if error.number == _NOT_ALLOWED:
             return True

@@ -71,11 +71,12 @@ class Downstream:
             f" {where} AND table_type = 'BASE TABLE' ORDER BY 1, 2"
         )
         columns = self._run(
-            "SELECT table_schema, table_name, column_name FROM information_schema.columns"
-            f" {where} ORDER BY table_schema, table_name, ordinal_position"
+            # A TiDB may list one twice.
+            "SELECT DISTINCT table_schema, table_name, column_name, ordinal_position"
+            f" FROM information_schema.columns {where} ORDER BY table_schema, table_name, ordinal_position"
         )
         columns_of: dict[TableName, list[str]] = {(schema, table): [] for schema, table in tables}
-        for schema, table, column in columns:
+        for schema, table, column, _ in columns:
             if (schema, table) in columns_of:  # not a view or a sequence
                 columns_of[schema, table].append(column)
         return {name: tuple(names) for name, names in columns_of.items()}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.errors import TransientError
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
-from drainer.mysql.table_reader import read_table
+from drainer.mysql.table_reader import columns_of, read_table
 from tests.fakes.tidb_sql import tidb_sql
 from tidb_binlog.errors import DownstreamError
 
@@ -88,6 +91,13 @@ def test_a_tidb_lists_a_table_twice_without_lengths_of_keys_and_with_what_anothe
     )
 
 
+def test_a_tidb_whose_table_changes_meanwhile_is_to_be_asked_again() -> None:
+    answers: list[list[tuple[Any, ...]]] = [[("a", "int(11)", "NO", None)], [("b", "int(11)", None, "NO")]]
+    cursor = SimpleNamespace(execute=lambda *_: None, fetchall=lambda: answers.pop(0))
+    with pytest.raises(TransientError, match=r"d\.t was changed while it was read"):
+        columns_of(cursor, "", ("d", "t"), Dialect.TIDB)
+
+
 def test_names_in_any_case(server: Server) -> None:
     server.run("CREATE TABLE Look.`Order` (id INT)")
     for schema, name in (("Look", "Order"), ("look", "ORDER"), ("LOOK", "order")):
@@ -108,13 +118,16 @@ def test_triggers_and_references(server: Server) -> None:
         "CREATE TABLE Look.watched (id INT PRIMARY KEY)",
         "CREATE TRIGGER Look.w BEFORE INSERT ON Look.watched FOR EACH ROW SET @a=1",
         "CREATE TABLE Look.`odd-name` (id INT PRIMARY KEY)",
+        "CREATE TABLE Look.`a b.é日Ü`(id INT PRIMARY KEY)",
+        "CREATE TABLE Look.`x y` (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES Look.`a b.é日Ü`(id))",
     )
     assert (server.found("parent").referenced, server.found("child").referenced) == (True, False)
     assert (server.found("watched").may_have_triggers, server.found("child").may_have_triggers) == (
         True,
         False,
     )
-    assert server.found("odd-name").referenced  # its name is not looked up: taken for referenced
+    odd = [server.found(name).referenced for name in ("odd-name", "a b.é日Ü", "x y")]
+    assert odd == [False, True, False]
 
 
 def test_what_an_account_may_not_see_is_taken_for_there(server: Server) -> None:

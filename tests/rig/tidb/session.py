@@ -40,7 +40,6 @@ tidb_enable_mutation_checker = 0 | 1
 tidb_enable_list_partition = on
 tidb_enable_async_commit = 0 | 1
 tidb_enable_1pc = 0 | 1
-tidb_skip_utf8_check = 0 | 0 | 0 | 1
 tidb_skip_ascii_check = 0 | 0 | 0 | 1
 tidb_opt_write_row_id = 0 | 1
 div_precision_increment = 4 | 8

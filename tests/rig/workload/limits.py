@@ -14,20 +14,20 @@ from typing import Final
 
 from binlog_playground.check.verify import Canonical, ColumnForm, Limit, Raw, TableName
 
-_CODECS: Final = {"latin1": "cp1252", "ascii": "ascii"}
+CODECS: Final = {"latin1": "cp1252", "ascii": "ascii"}
 
 
 def _outside_charset(column: ColumnForm, expected: Canonical, actual: Canonical) -> bool:
     """The column's character set does not have the text, and what is there is what is stored then."""
     if not _is_outside(column, expected):
         return False
-    if isinstance(expected, str) and actual == _with_marks(expected, _CODECS[column.charset]):
+    if isinstance(expected, str) and actual == _with_marks(expected, CODECS[column.charset]):
         return True
     return actual == _as_bytes(column, expected)
 
 
 def _is_outside(column: ColumnForm, expected: Canonical) -> bool:
-    codec = _CODECS.get(column.charset)
+    codec = CODECS.get(column.charset)
     if codec is None or expected is None:
         return False
     if isinstance(expected, Raw):
