@@ -86,7 +86,12 @@ class Index:
         os.makedirs(path, mode=0o700, exist_ok=True)
         chosen = backends.choose(backend, backends.present_in(path))
         sizes = {"write_buffer_bytes": write_buffer_bytes, "cache_bytes": cache_bytes}
-        return cls(backends.open_store(chosen, path, **sizes), path)
+        store = backends.open_store(chosen, path, **sizes)
+        try:
+            return cls(store, path)
+        except BaseException:
+            store.close()  # its lock would refuse the index that is built anew
+            raise
 
     def write(
         self, records: Sequence[LogRecord], head: ValuePointer, watermark: int, decided: ValuePointer
@@ -284,8 +289,9 @@ class Index:
         with self.store.write_batch() as batch:
             batch.put(_HANDLE, encode_pointer(decided))
 
-    def close(self) -> None:
-        self.store.close()
+    def close(self, *, settled: bool = False) -> None:
+        """As that of `Store`."""
+        self.store.close(settled=settled)
 
     def _pointer_or_start(self, key: bytes) -> ValuePointer:
         data = self.store.get(key)

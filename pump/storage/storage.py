@@ -206,7 +206,7 @@ class Storage:
         self._threads.shutdown(wait=True, cancel_futures=True)
         healthy = not abandon and self._writer.failure is None
         await asyncio.to_thread(self._log.close, healthy=healthy)
-        await asyncio.to_thread(self._index.close)
+        await asyncio.to_thread(self._index.close, settled=not abandon)
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ async def test_damage_of_any_file_of_the_index(scratch: Path) -> None:
     ):
         for damage in damages:
             seen[await index_damage.judge(image, damage, scratch / "damaged")] += 1
-    assert seen["rebuilt"] > 130
+    assert seen["rebuilt"] > 90
     assert seen["no loss"] > 130
 
 

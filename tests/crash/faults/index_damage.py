@@ -127,7 +127,7 @@ async def few_bytes(path: Path, pairs: int = 3) -> Image:
     stored = []
     async with opened(path, limits=LIMITS) as storage:
         stored += await _pairs(storage, 1000, pairs)
-    async with opened(path, limits=LIMITS) as storage:
+    async with opened(path, limits=LIMITS, abandon=True) as storage:
         for first_ts, merged in ((2000, {}), (3000, {}), (4000, NOTHING), (5000, NOTHING)):
             stored += await _pairs(storage, first_ts, pairs)
             storage.index.store.database.compact_range(**merged)
@@ -141,9 +141,9 @@ async def idle(path: Path) -> Image:
         return image
 
 
-async def many_blocks(path: Path, pairs: int = 450) -> Image:
+async def many_blocks(path: Path, pairs: int = 500) -> Image:
     """A log of LevelDB of several blocks of 32 KiB in front of which a table was written."""
-    async with opened(path, limits=LIMITS) as storage:
+    async with opened(path, limits=LIMITS, abandon=True) as storage:
         stored = await _pairs(storage, 1000, 20)
         storage.index.store.database.compact_range()
         stored += await _pairs(storage, 2000, pairs)

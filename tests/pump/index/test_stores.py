@@ -211,3 +211,12 @@ def test_what_another_program_did_to_the_file_is_damage(change: str, tmp_path: P
     with pytest.raises(IndexDamaged):
         store.get(b"a")
     store.close()
+
+
+def test_nothing_is_left_in_leveldbs_own_log_which_a_go_pump_may_step_over(tmp_path: Path) -> None:
+    for _ in range(3):
+        store = opened(LEVELDB, tmp_path)
+        write(store, dict.fromkeys(KEYS, b"v"))
+        store.close(settled=True)
+        assert [log.stat().st_size for log in tmp_path.glob("*.log")] == [0]
+    assert sum(len(run) for run in opened(LEVELDB, tmp_path).runs(b"", b"~", 100)) == len(KEYS)

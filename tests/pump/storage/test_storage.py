@@ -711,6 +711,14 @@ async def test_what_was_purged_is_not_guessed(tmp_path: Path) -> None:
             pass
 
 
+async def test_a_clean_stop_leaves_nothing_in_leveldbs_own_log_for_a_go_pump_to_step_over(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as storage:
+        await put_pair(storage, 10, 11)
+    assert not any(log.stat().st_size for log in (tmp_path / "kv").glob("*.log"))
+
+
 @pytest.mark.parametrize("loses", ["all", "its end"])
 @pytest.mark.parametrize("is_noted", [True, False])
 async def test_what_a_pump_of_before_purged_is_known_though_its_index_is_lost(
@@ -725,7 +733,7 @@ async def test_what_a_pump_of_before_purged_is_known_though_its_index_is_lost(
             storage.purged_to(41, 1)
             storage.value_log.remove(0)
     shutil.copytree(tmp_path / "kv", tmp_path / "before")
-    async with opened(tmp_path, limits=limits) as storage:
+    async with opened(tmp_path, limits=limits, abandon=True) as storage:
         newest, before = storage.value_log.first_fid, storage.gc_ts
         storage.value_log.remove(newest + 3)
         storage.index.set_gc_ts(300)
