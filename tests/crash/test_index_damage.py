@@ -58,7 +58,7 @@ async def test_damage_of_any_file_of_the_index(scratch: Path) -> None:
         for damage in damages:
             seen[await index_damage.judge(image, damage, scratch / "damaged")] += 1
     assert seen["rebuilt"] > 90
-    assert seen["no loss"] > 130
+    assert seen["no loss"] > 90
 
 
 async def test_a_table_that_is_damaged_while_the_pump_runs_does_not_stop_pulls_for_good(
