@@ -332,6 +332,11 @@ class DrainerConfig(RuleOptions):
         return self.dispatch == "transaction" or self.dispatch_is_off
 
     @property
+    def rows_may_wait(self) -> bool:
+        """A table waits whose rows the downstream refuses for good."""
+        return not self.strict and self.quarantine_bytes > 0
+
+    @property
     def listen(self) -> str:
         """The address that the drainer listens on."""
         return self.addr

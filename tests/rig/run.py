@@ -173,8 +173,7 @@ class RigRun(Run):
             probe = self._probe(writer, await _create_tables(writer, ids))
             if routes:
                 await _create_shards(writer, ids, swaps=bool(self.options.spark))
-            moves = self.options.chaos and not self.options.spark  # it takes a reload
-            moving = await self._prepare_moving(writer, ids, routes) if moves else None
+            moving = await self._prepare_moving(writer, ids, routes) if self.options.chaos else None
             await self._drain(writer.last_commit_ts)  # the tables are there: from here on lag is measured
             self._phase = "random workload"
             self._keeper.restarts = self.options.chaos
@@ -189,7 +188,8 @@ class RigRun(Run):
                     if moving is not None:
                         for name in GROWING:
                             work.create_task(moving.write(name, end_s, self._clock))
-                        work.create_task(moving.change(end_s, self._clock, self.statistics))
+                        if not self.options.spark:  # it takes a reload
+                            work.create_task(moving.change(end_s, self._clock, self.statistics))
                 self.statistics.ended_s = self._clock.monotonic_s()
                 await publisher.flush(STALLED_S)
                 await self._drain(writer.last_commit_ts)
@@ -206,7 +206,8 @@ class RigRun(Run):
 
     async def _prepare_moving(self, writer: Writer, ids: Iterator[int], routes: Routes) -> Moving:
         """Tables that only a run with faults has."""
-        await writer.run_ddl(creation(tables.losing_table(SCHEMA, next(ids))))
+        if not self.options.spark:
+            await writer.run_ddl(creation(tables.losing_table(SCHEMA, next(ids))))
         refusing, moving = (tables.growing_table(SCHEMA, next(ids), name) for name in GROWING)
         for table in (refusing, moving):
             await writer.run_ddl(creation(table))
@@ -238,7 +239,7 @@ class RigRun(Run):
         if options.chaos:
             work.create_task(run_large(writer, workload, LARGE, LARGE_EVERY_S, end_s, clock))
             chaos = Random(self._random.random())
-            faults = Chaos(self.cluster, writer, chaos, self.statistics, refuses=not options.spark)
+            faults = Chaos(self.cluster, writer, chaos, self.statistics)
             work.create_task(faults.run(end_s, clock))
 
     async def _compare_mirror(self, expected: list[ExpectedTable]) -> None:

@@ -14,17 +14,20 @@ Tests  tests/drainer/ddl/quarantine/test_waiting_tables_model.py,tests/drainer/s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.store import SIDE_LANES
 from drainer.ddl.quarantine.entry import ROWS, Entry, Floor, name_of
 from drainer.ddl.quarantine.release import ReleaseDependencies
-from drainer.ddl.quarantine.store import Decided
+from drainer.ddl.quarantine.store import Decided, QuarantineTable
 from drainer.mysql.refusal import RowsRefused
 from drainer.mysql.rows.causality import Spread
 from drainer.mysql.rows.change import Position
+from drainer.txn import TableVersion
 from tidb_binlog.clock import Clock
+from tidb_binlog.tso import Ts
 
 WAIT: Final = "wait"
 """Besides what operators decide, in the list of decisions."""
@@ -40,11 +43,18 @@ async def quarantine_rows(dependencies: ReleaseDependencies, refused: RowsRefuse
         position = max(position, Position(keeper.store.stored_ts), key=Position.order_key)
         floor = Floor(keeper.schema_ts, keeper.schema_version)
         entry = rows_entry(refused, number, position, floor, dependencies.clock)
-        noted = Decided(number, entry.job_id, entry.since_ms, "downstream", WAIT, outcome=entry.reason)
-        dependencies.table.put(connection, entry)
-        dependencies.table.decided(connection, noted)
+        put_rows(dependencies.table, connection, entry)
 
     await keeper.call(keeper.store.together, work)
+
+
+def put_rows(table: QuarantineTable, connection: Any, entry: Entry) -> None:
+    """In the caller's transaction: its tables wait, and the list of decisions says so."""
+    number = entry.job_id - ROWS
+    table.put(connection, entry)
+    table.decided(
+        connection, Decided(number, entry.job_id, entry.since_ms, "downstream", WAIT, outcome=entry.reason)
+    )
 
 
 def reached(lanes: LaneTable, connection: Any, refused: RowsRefused) -> Position:
@@ -61,16 +71,30 @@ def rows_entry(refused: RowsRefused, number: int, position: Position, last_ddl: 
     The table waits under its name upstream, and whatever else is routed to its target with it.
     """
     refusal = refused.refusal
-    version = refusal.table.version
-    names = {name_of(version.schema, version.name), name_of(*version.downstream)}
     applied = max(position, Position(last_ddl.commit_ts), key=Position.order_key)
+    versions, last_ts = [refusal.table.version], refusal.last_ts
+    return entry_of_rows(versions, last_ts, refused.message, number, applied, last_ddl, clock)
+
+
+def entry_of_rows(
+    versions: Sequence[TableVersion],
+    last_ts: Ts,
+    reason: str,
+    number: int,
+    applied: Position,
+    last_ddl: Floor,
+    clock: Clock,
+) -> Entry:
+    """Of tables with one target."""
+    upstream = ((version.schema, version.name) for version in versions)
+    names = {name_of(*name) for name in (*upstream, *(version.downstream for version in versions))}
     return Entry(
         job_id=ROWS + number,
-        commit_ts=refusal.last_ts,
+        commit_ts=last_ts,
         floor=Floor(applied.complete_ts, last_ddl.schema_version),
         tables=dict.fromkeys(sorted(names), applied.complete_ts + 1),
         position=applied,
         query="",
-        reason=refused.message,
+        reason=reason,
         since_ms=int(clock.wall_s() * 1000),
     )

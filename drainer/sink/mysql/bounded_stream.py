@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final
 
+from drainer.mysql.refusal import RowsRefused
 from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.sink.runner import Runner
 from drainer.stream.pull.merged import MergedBatch
@@ -24,10 +25,12 @@ async def run_to_end(
     *beside: Coroutine[Any, Any, None],
     stop: asyncio.Event | None = None,
     deadline_s: float = DEADLINE_S,
+    stores_refused: bool = False,
 ) -> tuple[list[dict[str, Any]], bool]:
     """What still waits for a decision after the end, and whether the sink finished in `deadline_s`.
 
-    `beside` does not end by itself. Raises the first error, after everything is closed.
+    `beside` does not end by itself. Raises the first error, after everything is closed. `stores_refused`:
+    where rows were refused, that their table waits is stored before that is raised.
     """
     waiting: list[dict[str, Any]] = []
 
@@ -49,6 +52,11 @@ async def run_to_end(
     for task in tasks[1:]:
         task.cancel()
     await asyncio.gather(*tasks[1:], return_exceptions=True)
+    if stores_refused and isinstance(cause, RowsRefused):
+        tasks[0].cancel()
+        await asyncio.gather(tasks[0], return_exceptions=True)
+        await runner.sink.abandon(cause)
+        raise cause
     try:
         drained = await runner.stop(deadline_s)
     except Exception as error:

@@ -50,7 +50,7 @@ def applier_settings(
             log_values=settings.log_values,
             sync_mode=sync_mode,
             drift=Drift(clock),
-            rows_may_wait=not settings.strict and settings.quarantine_bytes > 0,
+            rows_may_wait=settings.rows_may_wait,
         ),
         sync_mode=sync_mode,
         safe_mode=settings.safe_mode,

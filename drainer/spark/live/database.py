@@ -3,7 +3,11 @@
 Owns    the checkpoint of the cluster while it is open: a Drainer that starts meanwhile is refused, and so is
         this while a Drainer runs. Ended between two batches, it leaves what a Drainer leaves that was stopped
 Holds   rows of a batch are written once, however often it is begun: progress lies downstream (`job`)
-Tests   tests/spark/live/test_stream.py, tests/spark/live/test_take_over.py
+Why     rows that are refused let their table wait, as in a Drainer: the batch is written without it. Then all
+        lanes stand behind the batch, the checkpoint before it, and the table's rows come again from there. Up
+        to the end of the batch that is in safe mode, since a part of them may be there; of tables without a
+        key nothing is
+Tests   tests/spark/live/test_take_over.py, tests/spark/live/test_refused_rows.py
 """
 
 from __future__ import annotations
@@ -21,26 +25,31 @@ from drainer.config.downstream import target_of
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
+from drainer.ddl.quarantine.entry import Floor
+from drainer.ddl.quarantine.rows_entry import entry_of_rows, put_rows
 from drainer.ddl.quarantine.shards import Shards
 from drainer.ddl.quarantine.waiting_tables import Quarantine
 from drainer.ddl.rules import APPLY, STOP
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Refused
+from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError, safe_text
 from drainer.mysql.mark_table import open_marks
 from drainer.mysql.rows.change import Position
 from drainer.places.place import Place
 from drainer.reading.archive.decode.pump_range import PUMPS
 from drainer.reading.archive.files.selection import Selection
+from drainer.sink.mysql.quarantine_setup import load_waiting
 from drainer.spark.engine import SparkOf
-from drainer.spark.live.downstream import DdlWaits, LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.live.downstream import DdlWaits, LiveBatch, LiveDownstream, LiveSettings, RowsWait
 from drainer.spark.live.drainer_turn import Unfinished
 from drainer.spark.replay.job import Frozen, stored
 from drainer.spark.replay.plan import ReplayPlan, ReplayTask
-from drainer.spark.replay.run import DdlSteps, ReplayRun
+from drainer.spark.replay.run import DdlSteps, ReplayRun, RowsLeftOut
 from drainer.spark.replay.stream_jobs import LiveJobs
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.txn import Ddl
+from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
@@ -78,7 +87,7 @@ async def _check_finished(_store: CheckpointStore, start: Start, waits: bool) ->
     elif start.intent is not None:
         why = f"the DDL of commit_ts {start.intent.commit_ts} was under way"
     elif waits:
-        why = "tables wait for a decision about a DDL"
+        why = "tables wait for a decision about a DDL, or for their rows to be taken"
     if why:
         raise Unfinished(start.floor_ts, why)
 
@@ -142,10 +151,33 @@ class Database(LiveDownstream):
                     raise
                 rows, drift, _ = run.job.counts()
                 raise DdlWaits(rows, drift, error.message) from error
+            except RowsLeftOut as left:
+                rows, drift, _ = run.job.counts()
+                self._let_wait(batch, left)
+                raise RowsWait(rows, drift, str(left)) from None
             rows, drift, _ = run.job.counts()
             return rows, drift
         finally:
             run.close()
+
+    def _let_wait(self, batch: LiveBatch, left: RowsLeftOut) -> None:
+        """The tables' entries, with the lanes behind everything else."""
+        store, before_ts, stop_ts = self._store, batch.first_ts - 1, batch.rows.stop
+        waiting = load_waiting(store, foreign=False)
+        if waiting.entries:  # the answer to its COMMIT got lost
+            return
+        floor, clock = Floor(before_ts, self._schema_version), SystemClock()
+        entries = [
+            entry_of_rows(versions, stop_ts, reason, number, Position(before_ts), floor, clock)
+            for number, (versions, reason) in enumerate(left.tables, waiting.last_number + 1)
+        ]
+
+        def put(connection: Connection) -> None:
+            for entry in entries:
+                put_rows(waiting.table, connection, entry)
+
+        checkpoint = replace(self._checkpoint(before_ts, consistent=False), safe_until=stop_ts)
+        store.together(put, lanes_at=stop_ts, checkpoint=checkpoint)
 
     def _runner(self, route: Route) -> DdlRunner:
         drainer, lanes = self._settings.drainer, self._store.lane_table()
@@ -184,6 +216,7 @@ class Database(LiveDownstream):
             tuple(tasks),
             frozen,
             defines_all=True,
+            rows_may_wait=settings.drainer.rows_may_wait,
         )
 
     def passed(self, ddl: Ddl) -> None:
@@ -202,8 +235,8 @@ class Database(LiveDownstream):
             self._store.close()
             logger.warning("progress of former batches stays for now", reason=safe_text(error))
 
-    async def _settle(self, commit_ts: Ts, *, consistent: bool) -> None:
-        checkpoint = Checkpoint(
+    def _checkpoint(self, commit_ts: Ts, *, consistent: bool) -> Checkpoint:
+        return Checkpoint(
             commit_ts,
             consistent,
             self._schema_version,
@@ -211,6 +244,9 @@ class Database(LiveDownstream):
             safe_until=self._start.safe_mode.until_ts,
             ts_map=self._start.checkpoint.ts_map if self._start.checkpoint else None,
         )
+
+    async def _settle(self, commit_ts: Ts, *, consistent: bool) -> None:
+        checkpoint = self._checkpoint(commit_ts, consistent=consistent)
         save = self._store.release if consistent else self._store.settle
         await patiently(lambda: save(checkpoint), self._store.close)
 

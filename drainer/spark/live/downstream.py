@@ -98,6 +98,15 @@ class DdlWaits(Exception):
         self.rows, self.drift = rows, drift
 
 
+class RowsWait(Exception):
+    """A batch is there but for tables whose rows were refused, up to its DDL: that is stored, and that these
+    tables wait. From here on it is a Drainer's."""
+
+    def __init__(self, rows: int, drift: int, reason: str) -> None:
+        super().__init__(reason)
+        self.rows, self.drift = rows, drift
+
+
 class LiveDownstream(Protocol):
     """Opened where the stream goes on: `floor_ts`, with the schema of there, which the stream moves on."""
 
@@ -113,7 +122,7 @@ class LiveDownstream(Protocol):
         return ""
 
     def work(self, batch: LiveBatch) -> tuple[int, int]:
-        """Rows written, and rows that were not as they should be. Raises `DdlWaits`."""
+        """Rows written, and rows that were not as they should be. Raises `DdlWaits`, `RowsWait`."""
         ...
 
     def passed(self, ddl: Ddl) -> None:

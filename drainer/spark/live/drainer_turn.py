@@ -19,6 +19,7 @@ from typing import Final
 from drainer.app.build import open_collector
 from drainer.app.build_mysql import assemble, joining_of, patiently
 from drainer.ddl.quarantine import http_routes
+from drainer.mysql.refusal import RowsRefused
 from drainer.operate.control.pause_and_reload import Control
 from drainer.points.load import join_routes
 from drainer.points.load.joining import Joining
@@ -50,7 +51,7 @@ class Unfinished(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """`goes_on`: a stream is to go on from there; else all ends, and something waits."""
+    """`goes_on`: a stream is to go on from there, or another turn; else all ends, and something waits."""
 
     start_ts: Ts
     stop_ts: Ts
@@ -95,15 +96,20 @@ async def take_turn(
         stop = asyncio.Event()
         watching = asyncio.create_task(_watch(sink, past_ts, stopping, stop))
         ends.callback(watching.cancel)
-        waiting, _ = await run_to_end(
-            runner,
-            _upto(collector, end_ts),
-            collector.run(),
-            *sink.lanes.tasks().values(),
-            joining.run(),
-            stop=stop,
-            deadline_s=STOP_S,
-        )
+        try:
+            waiting, _ = await run_to_end(
+                runner,
+                _upto(collector, end_ts),
+                collector.run(),
+                *sink.lanes.tasks().values(),
+                joining.run(),
+                stop=stop,
+                deadline_s=STOP_S,
+                stores_refused=True,
+            )
+        except RowsRefused as refused:
+            logger.failure("rows were refused: their table waits, and all others continue", refused)
+            return Turn(start_ts, max(start_ts, sink.stored_ts), runner.rows, runner.ddl, 0, goes_on=True)
         goes_on = not waiting and not (stopping.is_set() and sink.quarantine.waits)
         if not goes_on:
             store = assembled.store

@@ -24,7 +24,14 @@ from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.changelog import open_changelog
 from drainer.spark.live.database import open_database
-from drainer.spark.live.downstream import DdlWaits, KnownSchema, LiveBatch, LiveDownstream, LiveSettings
+from drainer.spark.live.downstream import (
+    DdlWaits,
+    KnownSchema,
+    LiveBatch,
+    LiveDownstream,
+    LiveSettings,
+    RowsWait,
+)
 from drainer.spark.live.drainer_turn import Unfinished, take_turn
 from drainer.spark.live.mirror import open_mirror
 from drainer.spark.replay.stream_jobs import Batch
@@ -170,7 +177,7 @@ class _Life:
         self.position = downstream.floor_ts
         self.is_begun = False
         self.waits_for = ""
-        """Why the DDL after the position cannot run yet."""
+        """Why the DDL after the position cannot run yet, or rows of tables before it were refused."""
 
     async def begun(self) -> Bound | None:
         """The batch that an earlier life began here, as it was; None, too, where the stream is to stop."""
@@ -193,12 +200,16 @@ class _Life:
             if not is_begun and (reason := self._downstream.waits(ddl)):
                 self.waits_for, bound, ddl = reason, _before_ddl(bound), None
         rows = drift = 0
+        rows_wait = False
         try:
             if bound.stop_ts >= first_ts:
                 rows, drift = await self._worked(known_schema, bound, ddl)
         except DdlWaits as refused:
             rows, drift, self.waits_for = refused.rows, refused.drift, str(refused)
             bound, ddl = _before_ddl(bound), None
+        except RowsWait as refused:
+            rows, drift, self.waits_for, rows_wait = refused.rows, refused.drift, str(refused), True
+            bound, ddl = _before_ddl(bound) if ddl is not None else bound, None
         if ddl is not None:
             self._downstream.passed(ddl)
             if ddl.early and not ddl.skip:  # no one looks at its rows for it
@@ -206,7 +217,10 @@ class _Life:
                 logger.warning(
                     f"perhaps {ddl.early}", job_id=ddl.job_id, commit_ts=ddl.commit_ts, tables=tables
                 )
-        await self._reach(bound.stop_ts)
+        if rows_wait:
+            self.position = bound.stop_ts
+        else:
+            await self._reach(bound.stop_ts)
         self.is_begun = False
         seconds = clock.monotonic_s() - began_s
         lag_s = tso.age_s(bound.stop_ts, clock.wall_s())

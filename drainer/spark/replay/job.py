@@ -8,6 +8,7 @@ Tests   tests/spark/replay/test_entry.py
 
     spark_jobs      one row a job: what is frozen, the step at hand, the DDL under way, tables written apart
     spark_progress  one row a bucket of a phase of a step: the next chunk, rows so far
+    spark_left_out  one row a table of a chunk that was written without it, since its rows were refused
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tidb_binlog.late_dataclass import asdict, dataclass, replace
 SCHEMA: Final = "tidb_binlog"
 JOBS: Final = qualified(SCHEMA, "spark_jobs")
 PROGRESS: Final = qualified(SCHEMA, "spark_progress")
+LEFT_OUT: Final = qualified(SCHEMA, "spark_left_out")
 _KEY_MAX: Final = 64
 _ENDING_S: Final = 2  # a session that has just been closed may still hold its lock
 _TABLES: Final = (
@@ -37,7 +39,12 @@ _TABLES: Final = (
     b" step BIGINT NOT NULL, phase INT NOT NULL, bucket INT NOT NULL, next_chunk BIGINT NOT NULL DEFAULT 0,"
     b" row_count BIGINT NOT NULL DEFAULT 0, drift BIGINT NOT NULL DEFAULT 0,"
     b" PRIMARY KEY (job, step, phase, bucket)) ENGINE=InnoDB",
+    b"CREATE TABLE IF NOT EXISTS " + LEFT_OUT + b" (job VARCHAR(64) CHARACTER SET ascii NOT NULL,"
+    b" step BIGINT NOT NULL, phase INT NOT NULL, bucket INT NOT NULL, chunk BIGINT NOT NULL,"
+    b" fold BIGINT NOT NULL, reason TEXT CHARACTER SET utf8mb4 NOT NULL,"
+    b" PRIMARY KEY (job, step, phase, bucket, chunk, fold)) ENGINE=InnoDB",
 )
+_REASON_CHARS_MAX: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,12 @@ class Bucket:
     phase: int
     number: int
 
+    def leave_out(self, connection: Connection, chunk: int, table: int, reason: str) -> None:
+        """Chunk `chunk` is written without rows of a table; to be called in that transaction."""
+        place = (string_literal(self.job), self.step, self.phase, self.number, chunk, table)
+        values = b"%b,%d,%d,%d,%d,%d," % place + string_literal(reason[:_REASON_CHARS_MAX])
+        connection.run(b"INSERT INTO " + LEFT_OUT + b" VALUES (" + values + b")")
+
     @property
     def where(self) -> bytes:
         return b" WHERE job=%b AND step=%d AND phase=%d AND bucket=%d" % (
@@ -120,6 +133,14 @@ class Bucket:
             % (PROGRESS, chunk + 1, rows, drift)
             + self.where,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A table of which chunks were written without it: (phase, bucket, chunk) of each."""
+
+    reason: str
+    places: frozenset[tuple[int, int, int]]
 
 
 class Job:
@@ -200,6 +221,17 @@ class Job:
     def _update(self, what: bytes) -> None:
         self._connection.run(b"UPDATE " + JOBS + b" SET " + what + self._where)
         self._connection.commit()
+
+    def left_out(self, step: int) -> dict[int, LeftOut]:
+        """Tables that chunks of a step were written without."""
+        query = b"SELECT fold, phase, bucket, chunk, reason FROM " + LEFT_OUT + self._where
+        tables: dict[int, LeftOut] = {}
+        for table, phase, bucket, chunk, reason in self._connection.rows(query + b" AND step=%d" % step):
+            before = tables.get(int(table), LeftOut(str(reason), frozenset()))
+            place = int(phase), int(bucket), int(chunk)
+            tables[int(table)] = replace(before, places=before.places | {place})
+        self._connection.rollback()
+        return tables
 
     def counts(self, step: int | None = None) -> tuple[int, int, int]:
         """(rows, rows that were not as they should be, chunks) that are written, of one step or of all."""

@@ -69,8 +69,8 @@ class ReplayPlan:
 
     `location`: the directory of the slices. `oldest`: index of its first segment, None without one.
     `with_rows`: the tables that rows may be of, None: of any. `defines_all`: no definition need come from the
-    downstream. `changes`: rows in the files that were read,
-    before any selection.
+    downstream. `changes`: rows in the files that were read, before any selection. `rows_may_wait`: chunks are
+    written without tables whose rows are refused for good.
     """
 
     location: Place
@@ -84,6 +84,7 @@ class ReplayPlan:
     with_rows: frozenset[tuple[str, str]] | None = None
     defines_all: bool = False
     changes: int = 0
+    rows_may_wait: bool = False
 
     def refuse_gap(self) -> None:
         """Raises `Corruption` if segments are gone that were there when the job began: chunks would be cut

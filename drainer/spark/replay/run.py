@@ -9,7 +9,7 @@ Holds   tasks run in their order; within one every key is written once, with its
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from drainer.checkpoint.value import Intent
@@ -23,12 +23,12 @@ from drainer.reading.archive.decode.reading import read
 from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.files.selection import Selection
 from drainer.relay.source import RelaySchema
-from drainer.spark.effects.operations import Operations, effects_in_order
+from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.engine import SparkOf
 from drainer.spark.replay.epochs import Rows
 from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState
 from drainer.spark.replay.plan import BUCKETS_MAX, ReplayPlan, ReplayTask, shares
-from drainer.spark.replay.writer import DownstreamTables, Phase, Tables, Writer
+from drainer.spark.replay.writer import DownstreamTables, Phase, Tables, Undone, Writer, taken_back
 from drainer.txn import Ddl, TableVersion
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
@@ -59,6 +59,15 @@ class DdlSteps:
         schema = RelaySchema()
         runner = DdlRunner(target, schema, keep=KeepDropped(SCHEMA, 0, KEPT_S))
         return cls(runner, lambda ddl: Ruling(APPLY, "it is in the archive"), schema.pass_ddl)
+
+
+class RowsLeftOut(Exception):
+    """A step is written but for tables whose rows are refused for good: their versions, and why. Of those
+    without a key nothing is; of others a part may be, for which rows written again in order make up."""
+
+    def __init__(self, tables: Sequence[tuple[list[TableVersion], str]]) -> None:
+        super().__init__("; ".join(reason for _, reason in tables))
+        self.tables = tables
 
 
 class ReplayRun:
@@ -94,7 +103,8 @@ class ReplayRun:
         self._ends.close()
 
     def work(self) -> JobState:
-        """Do what is left; the state that was found. Raises `Corruption` if files of it are gone."""
+        """Do what is left; the state that was found. Raises `Corruption` if files of it are gone,
+        `RowsLeftOut`."""
         state = self.job.open(self._plan.frozen)
         if state.done:
             return state
@@ -137,59 +147,69 @@ class ReplayRun:
             return
         if not self._plan.defines_all:
             self._catalog.prepare(step.start)
-        if task.buckets:
-            self._rows_in_tasks(number, task, step)
-        else:
-            self._rows_here(number, task, step)
+        rows = self._rows_in_tasks if task.buckets else self._rows_here
+        rows(number, task, step)
+        if self._plan.rows_may_wait and (left_out := self.job.left_out(number)):
+            versions: dict[int, list[TableVersion]] = {}
+            for version in self._versions(step):
+                versions.setdefault(table_id(version), []).append(version)
+            keyless = self._catalog.keyless(version for each in left_out for version in versions[each])
+            if keyless:
+                rows(number, task, step, {each: left_out[each].places for each in sorted(keyless)})
+            raise RowsLeftOut([(versions[each], said.reason) for each, said in left_out.items()])
 
     def _selection(self, step: Rows) -> Selection:
         return Selection(step.start, step.stop, self._plan.selection.tables)
 
-    def _rows_here(self, number: int, task: ReplayTask, step: Rows) -> None:
+    def _rows_here(self, number: int, task: ReplayTask, step: Rows, undone: Undone | None = None) -> None:
+        """`undone`: take back what was written of these tables."""
+        plan = self._plan
+        phase = Phase.ALL if undone is None else Phase.UNDO
+        bucket = Bucket(self.job.name, number, phase, 0)
+        tables = Tables(plan.definitions, {})
+        writer = Writer(self._target, tables, safe=plan.frozen.safe, rows_may_wait=plan.rows_may_wait)
+        reverses: dict[tuple[int, bytes], RowEffect] = {}
+        try:
+            for chunk, (effects, tables) in enumerate(self._chunks_here(task, step)):
+                writer.know(tables)
+                if undone is None:
+                    writer.write(bucket, chunk, phase, effects)
+                    continue
+                for each in taken_back(effects, undone, 0, chunk):
+                    times = each.times + (of.times if (of := reverses.get(each[:2])) else 0)
+                    reverses[each[:2]] = each._replace(times=times)
+            if reverses:
+                writer.write(bucket, 0, phase, [each for each in reverses.values() if each.times])
+        finally:
+            writer.close()
+
+    def _chunks_here(self, task: ReplayTask, step: Rows) -> Iterator[tuple[list[RowEffect], Tables]]:
         """One chunk after the other, each a whole number of transactions."""
         plan = self._plan
-        tables = KnownTables(plan.definitions)
+        numbers = KnownTables(plan.definitions)
         versions: dict[TableVersion, None] = {}
 
         def number_of(version: TableVersion) -> int:
             versions[version] = None
-            return tables.number_of(version)
+            return numbers.number_of(version)
+
+        def chunk() -> Iterator[tuple[list[RowEffect], Tables]]:
+            if effects := list(effects_in_order(operations.take())):
+                tables = self._catalog.tables(versions)
+                yield effects, Tables(tables.definitions, tables.downstream)
 
         operations = Operations(number_of, None)
-        bucket = Bucket(self.job.name, number, Phase.ALL, 0)
-        writer = Writer(self._target, Tables(plan.definitions, {}), safe=plan.frozen.safe)
-        chunk = 0
-        try:
-            for part in task.slices:
-                selection = self._selection(step)
-                records = read(plan.location, part, selection, plan.definitions, damage=plan.damage)
-                for record in records:
-                    if not isinstance(record, Changes):
-                        continue
-                    operations.add(record)
-                    if record.last and operations.changes >= plan.frozen.chunk_rows:
-                        chunk = self._write_here(writer, bucket, chunk, operations, versions)
-            self._write_here(writer, bucket, chunk, operations, versions)
-        finally:
-            writer.close()
+        selection = self._selection(step)
+        for part in task.slices:
+            for record in read(plan.location, part, selection, plan.definitions, damage=plan.damage):
+                if not isinstance(record, Changes):
+                    continue
+                operations.add(record)
+                if record.last and operations.changes >= plan.frozen.chunk_rows:
+                    yield from chunk()
+        yield from chunk()
 
-    def _write_here(
-        self,
-        writer: Writer,
-        bucket: Bucket,
-        chunk: int,
-        operations: Operations,
-        versions: Iterable[TableVersion],
-    ) -> int:
-        effects = list(effects_in_order(operations.take()))
-        if not effects:
-            return chunk
-        tables = self._catalog.tables(versions)
-        writer.know(Tables(tables.definitions, tables.downstream))
-        writer.write(bucket, chunk, Phase.ALL, effects)
-        return chunk + 1
-
-    def _rows_in_tasks(self, number: int, task: ReplayTask, step: Rows) -> None:
+    def _rows_in_tasks(self, number: int, task: ReplayTask, step: Rows, undone: Undone | None = None) -> None:
         assert self._spark is not None
         from drainer.spark.driver import TaskProgress
         from drainer.spark.effects.blocks import by_bucket, plain
@@ -222,14 +242,15 @@ class ReplayRun:
         def write(frame: DataFrame, phase: Phase) -> None:
             frozen, job = plan.frozen, self.job.name
             writing = Writing(
-                *(self._target, tables, job, number, phase, frozen.chunk_rows, frozen.safe, in_blocks)
+                *(self._target, tables, job, number, phase, frozen.chunk_rows, frozen.safe, in_blocks),
+                *(plan.rows_may_wait, undone or {}),
             )
             frame.mapInArrow(writing, REPORT).collect()
 
         work = f"step {number + 1} of {len(plan.tasks)}"
         with TaskProgress(work, spark) if self._show_progress else contextlib.nullcontext():
-            if not tables.apart:
-                write(frame, Phase.ALL)
+            if undone is not None or not tables.apart:
+                write(frame, Phase.ALL if undone is None else Phase.UNDO)
                 return
             from pyspark import StorageLevel
 

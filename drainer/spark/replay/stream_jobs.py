@@ -17,7 +17,7 @@ from typing import Any
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NoSuchTable
 from drainer.mysql.literal.quoting import string_literal
-from drainer.spark.replay.job import JOBS, PROGRESS, Frozen
+from drainer.spark.replay.job import JOBS, LEFT_OUT, PROGRESS, Frozen
 from tidb_binlog.errors import Conflict
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
@@ -89,7 +89,7 @@ def forget(connection: Connection, query: str, batch: int) -> None:
 
 def _delete(connection: Connection, jobs: Iterable[str]) -> None:
     for job in jobs:
-        for table in (PROGRESS, JOBS):
+        for table in (PROGRESS, LEFT_OUT, JOBS):
             connection.run(b"DELETE FROM " + table + b" WHERE job=" + string_literal(job))
     connection.commit()
 

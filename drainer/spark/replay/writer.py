@@ -7,19 +7,21 @@ Never   reads definitions downstream: the driver did, once a step (`Tables`)
 Tests   tests/spark/replay/test_writer.py, tests/spark/replay/test_entry.py
 
 What passes by itself is tried again for a while; then, as for what does not pass, the task fails, and Spark
-runs it again, on another host if it has one.
+runs it again, on another host if it has one. Where rows may wait, a chunk is written without the tables whose
+rows are refused for good, and that is stored with it: whoever drives the job sees to them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from drainer.mysql.connection import Connection, Target
-from drainer.mysql.errors import SessionError, Trouble, safe_text, trouble_of
+from drainer.mysql.errors import SessionError, StatementRefused, Trouble, safe_text, trouble_of
 from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
+from drainer.mysql.refusal import refusal_of
 from drainer.mysql.rows.causality import Spread
 from drainer.mysql.rows.change import APPEND, DROP_ONE, PUT_MOVED, Change, Form, TableTarget
 from drainer.mysql.rows.column_match import DownstreamTable
@@ -42,6 +44,7 @@ from tidb_binlog.tso import Ts
 
 STATEMENT_BYTES_MAX: Final = 1 << 20
 _PACKET_SLACK_BYTES: Final = 4096
+RESUMES: Final = "correct the downstream, then run the same command again: it resumes there"
 _TRIES_MAX: Final = 12  # about half a minute, but for locks
 
 
@@ -50,6 +53,11 @@ class Phase(IntEnum):
 
     ALL = 0
     REMOVALS = 1  # before anything else of the step: see `Tables.apart`
+    UNDO = 2  # after it, the reverse: of tables without a key of which some chunks were left out
+
+
+Undone: TypeAlias = Mapping[int, Set[tuple[int, int, int]]]
+"""Tables without a key, with the places (phase, bucket, chunk) of chunks that were written without them."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +87,35 @@ class Tables:
         return {**self.__dict__, "_targets": {}}
 
 
+class TableRefused(DownstreamError):
+    """The downstream takes no such rows of one table."""
+
+    def __init__(self, message: str, table: int, *, hint: str = RESUMES) -> None:
+        super().__init__(message, hint=hint)
+        self.table = table
+
+
+def taken_back(effects: Iterable[RowEffect], undone: Undone, bucket: int, chunk: int) -> list[RowEffect]:
+    """The reverse of what a chunk has written of tables without a key: a row that came goes."""
+    place = Phase.ALL, bucket, chunk
+    written = (effect for effect in effects if place not in undone.get(effect[0], {place}))
+    return [RowEffect._make((*effect[:-1], -effect[-1])) for effect in written]
+
+
 def folds(effects: Iterable[RowEffect], tables: Tables) -> dict[int, TableFold]:
-    """Effects as the drainer's lanes have them, by table in order of first appearance."""
+    """Effects as the drainer's lanes have them, by table in order of first appearance. Raises `TableRefused`
+    for a table that takes no rows as it is."""
     nets: dict[int, TableFold] = {}
     by_definition: dict[int, tuple[TableTarget, TableFold]] = {}
     for effect in effects:
         table, key, _, first_order, before, _, last_order, definition, image, reborn, times = effect
         pair = by_definition.get(definition)
         if pair is None:
-            pair = by_definition[definition] = _fold_of(nets, table, tables.target(definition, table))
+            try:
+                target = tables.target(definition, table)
+            except DownstreamError as error:
+                raise TableRefused(error.message, table, hint=error.hint or RESUMES) from None
+            pair = by_definition[definition] = _fold_of(nets, table, target)
         target, net = pair
         if not target.keyed:
             change: Change = (target, APPEND if times > 0 else DROP_ONE, b"", image or b"", 0)
@@ -118,17 +146,19 @@ def statements(
     for table, net in nets.items():
         if phase is Phase.REMOVALS or table not in apart:
             yield from removals(net, bytes_max, replaying=safe)
-        if phase is Phase.ALL:
+        if phase is not Phase.REMOVALS:
             yield from writes(net, bytes_max, replaying=safe)
 
 
 class Writer:
-    """`safe`: rows may be downstream already, or be gone. Raises `DownstreamError`, `Unavailable`."""
+    """`safe`: rows may be downstream already, or be gone. `rows_may_wait`: see `ReplayPlan`. Raises
+    `DownstreamError`, `Unavailable`."""
 
-    def __init__(self, target: Target, tables: Tables, *, safe: bool) -> None:
+    def __init__(self, target: Target, tables: Tables, *, safe: bool, rows_may_wait: bool = False) -> None:
         self._target = target
         self._tables = tables
         self._safe = safe
+        self._rows_may_wait = rows_may_wait
         self._session = DownstreamSession(target, self._prepare)
         self._bytes_max = STATEMENT_BYTES_MAX
         self._pause = threading.Event()
@@ -142,11 +172,17 @@ class Writer:
 
     def write(self, bucket: Bucket, chunk: int, phase: Phase, effects: Sequence[RowEffect]) -> bool:
         """Write a chunk; False if it was written before."""
-        nets = folds(effects, self._tables)
         backoff, tries = Backoff(0.05, 5.0), 0
+        left_out: dict[int, str] = {}
         while True:
             try:
-                return self._attempt(bucket, chunk, phase, nets, len(effects))
+                nets = folds([each for each in effects if each[0] not in left_out], self._tables)
+                return self._attempt(bucket, chunk, phase, nets, left_out, len(effects))
+            except TableRefused as refused:
+                self.close()
+                if not self._rows_may_wait or phase is Phase.UNDO:
+                    raise DownstreamError(refused.message, hint=refused.hint) from None
+                left_out[refused.table] = refused.message
             except (SessionError, Unavailable) as error:
                 self.close()
                 trouble = trouble_of(error)
@@ -155,7 +191,7 @@ class Writer:
                     names = ", ".join(net.table.label for net in nets.values())
                     raise DownstreamError(
                         f"writing rows of {names}: downstream says {safe_text(error)}",
-                        hint="correct the downstream, then run the same command again: it resumes there",
+                        hint=RESUMES,
                     ) from None
                 if tries >= _TRIES_MAX:
                     raise Unavailable(
@@ -165,7 +201,13 @@ class Writer:
                 self._pause.wait(backoff.next_s())
 
     def _attempt(
-        self, bucket: Bucket, chunk: int, phase: Phase, nets: Mapping[int, TableFold], keys: int
+        self,
+        bucket: Bucket,
+        chunk: int,
+        phase: Phase,
+        nets: Mapping[int, TableFold],
+        left_out: Mapping[int, str],
+        keys: int,
     ) -> bool:
         connection = self._session.open()
         following = bucket.next_chunk(connection)
@@ -176,10 +218,24 @@ class Writer:
         drift = 0
         prepared = statements(nets, phase, self._tables.apart, self._bytes_max, safe=self._safe)
         for statement in prepared:
-            drift += statement.drift(execute(connection, self._target, statement, self._bytes_max))
-        bucket.advance(connection, chunk, 0 if phase is Phase.REMOVALS else keys, drift)
+            drift += statement.drift(self._execute(connection, statement))
+        for table, reason in left_out.items():
+            bucket.leave_out(connection, chunk, table, reason)
+        bucket.advance(connection, chunk, keys if phase is Phase.ALL else 0, drift)
         commit(connection)
         return True
+
+    def _execute(self, connection: Connection, statement: Statement) -> int:
+        table = statement.table
+        try:
+            return execute(connection, self._target, statement, self._bytes_max)
+        except StatementRefused as error:
+            if refusal_of(error, table, 0, 0) is None:
+                raise
+            said = f"writing rows of {table.label}: downstream says {safe_text(error)}"
+        except DownstreamError as error:
+            raise TableRefused(error.message, table_id(table.version), hint=error.hint) from None
+        raise TableRefused(said, table_id(table.version))
 
     def _prepare(self, connection: Connection) -> None:
         self._bytes_max = min(STATEMENT_BYTES_MAX, connection.packet_bytes_max() - _PACKET_SLACK_BYTES)
@@ -248,6 +304,14 @@ class DownstreamTables:
             if target.form is Form.REWRITE or target.spread is not Spread.BY_KEY:
                 apart.add(table_id(version))
         return Tables(self.definitions, dict(self._downstream), frozenset(apart))
+
+    def keyless(self, versions: Iterable[TableVersion]) -> frozenset[int]:
+        """Those of them that have no key."""
+        return frozenset(
+            table_id(version)
+            for version in versions
+            if (target := self._target(version)) is not None and not target.keyed
+        )
 
     def before_of(self, versions: Iterable[TableVersion]) -> frozenset[int]:
         """Tables that keep rows in place whose unique values did not change: former images are needed."""

@@ -22,8 +22,8 @@ from drainer.spark.effects.batches import PLACE_BITS
 from drainer.spark.effects.merge import merged
 from drainer.spark.effects.operations import RowEffect
 from drainer.spark.replay.job import Bucket
-from drainer.spark.replay.writer import Phase, Tables, Writer
-from tidb_binlog.late_dataclass import dataclass
+from drainer.spark.replay.writer import Phase, Tables, Undone, Writer, taken_back
+from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.process.garbage import collect_rarely
 
 CHUNK_BYTES: Final = 4 << 20
@@ -34,7 +34,7 @@ _REPORT: Final = pa.schema([("chunks", pa.int64()), ("keys", pa.int64())])
 @dataclass(frozen=True)
 class Writing:
     """Picklable; the password is in no `repr`. Of removals only those of tables apart are written.
-    `in_blocks`: effects come so."""
+    `in_blocks`: effects come so. `undone`: what is taken back in that phase."""
 
     target: Target
     tables: Tables
@@ -44,10 +44,12 @@ class Writing:
     chunk_rows: int
     safe: bool
     in_blocks: bool
+    rows_may_wait: bool = False
+    undone: Undone = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         collect_rarely()
-        writer = Writer(self.target, self.tables, safe=self.safe)
+        writer = Writer(self.target, self.tables, safe=self.safe, rows_may_wait=self.rows_may_wait)
         chunks = keys = 0
         try:
             if self.in_blocks:
@@ -55,6 +57,8 @@ class Writing:
                 batches = blocks.by_place(batches, only)
             for bucket, chunk, effects in chunked(batches, self.chunk_rows):
                 place = Bucket(self.job, self.step, self.phase, bucket)
+                if self.phase is Phase.UNDO:
+                    effects = taken_back(effects, self.undone, bucket, chunk)
                 if writer.write(place, chunk, self.phase, effects):
                     chunks += 1
                     keys += len(effects)
