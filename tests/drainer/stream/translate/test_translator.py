@@ -314,7 +314,7 @@ def test_delete_only_records_are_skipped_without_a_job(s: Setting) -> None:
     item = s.translator.translate(ddl(job, state=1)._replace(job=None))
     assert isinstance(item, Ddl)
     assert item.skip.startswith("delete-only state")
-    assert item.schema_version == 5
+    assert (item.schema_version, item.half_done) == (5, True)
 
 
 @pytest.mark.parametrize("action", sorted(NO_DOWNSTREAM_MEANING))
@@ -370,6 +370,11 @@ def test_a_ddl_brings_no_pending_job_forward_that_is_still_to_come() -> None:
     after = translator.translate(rows(mutation(1, [I]), commit_ts=32, version=3))
     assert isinstance(after, Transaction)
     assert len(after.tables[0].table.info.columns) == 2
+    later = up.job(5, info=table(1, "t", "id", "a", "b"))
+    translator = Translator(SchemaTracker.from_history(jobs, schema_version=2), TableFilter())
+    item = translator.translate(ddl(later, commit_ts=38))
+    assert isinstance(item, Ddl)
+    assert [len(one.document["cols"]) for one in item.before] == [2], "of a job before it no binlog came"
     translator = Translator(SchemaTracker.from_history(jobs, schema_version=1), TableFilter())
     piece = next(translator.pieces(spilled(mutation(1, [I]), commit_ts=32)))
     assert len(piece.tables[0].table.info.columns) == 2, "a large one brings it to itself, too"
@@ -616,6 +621,22 @@ def test_verdicts_of_the_ddl_filter_are_in_the_ddl() -> None:
     assert (batch.skip, batch.tables) == ("", (("Db", "x"), ("Db", "y")))
 
 
+def test_a_ddl_says_which_other_tables_it_would_touch_and_of_which_it_may_speak() -> None:
+    s = Setting(rules=routed(("db", "?", "shop", "all"), disjoint_shards=True))
+    item = s.ddl(5, info=table(1, "t", "id", "c"))
+    assert (item.targets, [one.name for one in item.shared], item.apart) == ((("shop", "all"),), ["u"], True)
+    assert "Db.u" in s.ddl(4, "DROP TABLE t", table_id=1).refused, "its rows would go as well"
+    filtered = Setting(
+        rules=routed(("db", "?", "shop", "all"), names=TableFilter(ignore_table=[("db", "t")]))
+    )
+    item = filtered.ddl(5, info=table(1, "t", "id", "c"))
+    assert (item.skip, item.targets, item.shared) == ("filtered", (), ())
+    assert item.unread == {("Db", "t")}
+    s = Setting(do_table=[("db", "t")])
+    item = s.ddl(2, "DROP DATABASE Db", db=database(1000, "Db"))
+    assert ([one.name for one in item.before], item.unread) == (["t"], frozenset())
+
+
 # -- marks --------------------------------------------------------------------------------------------------
 
 OURS, THEIRS = 7, 8
@@ -704,12 +725,13 @@ def _flat(pieces: list[Transaction]) -> list[Any]:
     ]
 
 
-def test_a_large_transaction_with_our_mark_is_one_empty_piece() -> None:
-    s = Marked()
+@pytest.mark.parametrize("ignored", [(), ("retl",)])
+def test_a_large_transaction_with_our_mark_is_one_empty_piece(ignored: tuple[str, ...]) -> None:
+    s = Marked(names=TableFilter(ignore_schemas=ignored))
     (piece,) = s.translator.pieces(spilled(mutation(1, [I] * 9000), s.mark(U, OURS)))
     assert (piece.tables, piece.last, piece.commit_ts, s.translator.looped) == ((), True, 1001, 1)
     kept = list(s.translator.pieces(spilled(mutation(1, [I] * 9000), s.mark(U, THEIRS))))
-    assert sum(len(one.rows) for piece in kept for one in piece.tables) == 9001
+    assert sum(len(one.rows) for piece in kept for one in piece.tables) == 9001 - len(ignored)
     s.translator.replace_rules(Rules(passed_over=frozenset({1001})))
     (over,) = s.translator.pieces(spilled(mutation(1, [I] * 9000)))
     assert over.tables == ()
