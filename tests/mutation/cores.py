@@ -104,6 +104,7 @@ _ABOVE_ALL: Final = "any number above all timestamps"
 _ASKED: Final = "whoever asks for a hold sets it before it is looked at"
 _OCTET: Final = "a frame is completed by an octet at least"
 _LONGER: Final = "the longer way does the same"
+_TOLD: Final = "is told to people, and decides nothing"
 _LENGTHS: Final = "both have the same length"
 _SHORTCUT: Final = "the loop below cuts such a list into the same one part"
 EQUIVALENT: Final[dict[str, dict[str, str]]] = {
@@ -163,6 +164,14 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "one chunk in either case",
         "Dispatcher._cut: True  ->  False": _LENGTHS,
         "Dispatcher._cut_carefully: True  ->  False": _LENGTHS,
+    },
+    "ddl_barrier": {
+        "DdlBarrier.apply: self.doing = f'running DDL job {ddl.job_id}'  ->  pass": _TOLD,
+        "DdlBarrier._note_progress: self.progress = said  ->  pass": _TOLD,
+    },
+    "lane_feed": {
+        "LaneFeed.log_large: False  ->  True": "without a piece there are no tables",
+        "LaneFeed.settled: self._under_way = None  ->  pass": "what has ended is waited for at once",
     },
     "translator": {
         "Translator.placed: self._placed.clear()  ->  pass": _MEMORY,

@@ -6,7 +6,7 @@
     min max   any all                                     asked otherwise
     return x -> return None   statement -> pass           left out
 
-Left alone: what checks itself (`assert`, `check`), texts, annotations, decorators.
+Left alone: what checks itself (`assert`, `check`), texts, annotations, decorators, logs and metrics.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ ASKED: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 SKIPPED: Final = (ast.Assert, ast.Import, ast.ImportFrom, ast.JoinedStr)
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 HEADS: Final = ("annotation", "returns", "decorator_list", "bases", "keywords")
+TOLD: Final = ("logger", "metrics")
 UNTRIED: Final = ("check", "__repr__", "__str__")
 
 
@@ -86,7 +87,7 @@ def _places(node: ast.AST, function: str, *, inside: bool) -> Iterator[tuple[ast
         if is_head and name in HEADS:
             continue
         for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, ast.AST) or isinstance(child, SKIPPED):
+            if not isinstance(child, ast.AST) or isinstance(child, SKIPPED) or _is_told(child):
                 continue
             where, within = function, inside or (name == "body" and isinstance(node, FUNCTIONS))
             if isinstance(child, (*FUNCTIONS, ast.ClassDef)) and not within:
@@ -129,10 +130,20 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.AST, str, object, ast.AST]]:
                     yield node, field, [*statements[:at], ast.Pass(), *statements[at + 1 :]], statement
 
 
+def _is_told(statement: ast.AST) -> bool:
+    """A call of something of `TOLD`, whose result nobody has."""
+    root = statement.value if isinstance(statement, ast.Expr) else None
+    while isinstance(root, ast.Call | ast.Attribute):
+        root = root.func if isinstance(root, ast.Call) else root.value
+    return isinstance(root, ast.Name) and root.id in TOLD
+
+
 def _may_go(statement: ast.AST) -> bool:
     """Whether what follows can be run without it."""
     match statement:
         case ast.Expr(value=ast.Constant()):
+            return False
+        case ast.Expr() if _is_told(statement):
             return False
         case ast.Expr() | ast.Raise() | ast.Continue() | ast.Break() | ast.AugAssign() | ast.Delete():
             return True

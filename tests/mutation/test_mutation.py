@@ -25,14 +25,14 @@ def test_every_slip_in_a_small_core_is_seen() -> None:
 
 
 def test_a_mutant_differs_in_one_place_and_the_next_one_begins_with_the_whole() -> None:
-    source = "def f(a, b):\n    if a < 1 and b:\n        g()\n    return a + b\n"
+    source = "def f(a, b):\n    if a < 1 and b:\n        g()\n    metrics.X.inc(a - 1)\n    return a + b\n"
     assert {f"{mutant.line} {mutant}" for mutant in mutants(source)} == {
         "2 f: a < 1 and b  ->  a < 1 or b",
         "2 f: a < 1  ->  a <= 1",
         "2 f: 1  ->  2",
         "3 f: g()  ->  pass",
-        "4 f: return a + b  ->  return None",
-        "4 f: a + b  ->  a - b",
+        "5 f: return a + b  ->  return None",
+        "5 f: a + b  ->  a - b",
     }
 
 

@@ -179,8 +179,6 @@ def _gives_the_same(column: Column, their: Column) -> bool:
     """Whether rows that had no such column upstream hold, by another table's, what they hold by this one."""
     if their.default is None and not their.nullable:  # a zero
         return their.origin in (None, column.origin) and column.default is None
-    if their.default is not None and (their.default.is_now or their.default.expression):
-        return False
     return {their.default, their.origin or their.default} == {column.origin}
 
 

@@ -309,11 +309,12 @@ def test_of_many_tables_some_are_named() -> None:
 
 def test_a_ddl_of_another_table_that_waits_is_in_the_way_of_what_makes_something_else_of_the_target() -> None:
     rename, drop = altered(2, (C,), (replace(C, name="x"),)), altered(2, (C,), ())
-    number = typed("c", LONG)
+    number, alone = typed("c", LONG), Tracked("d", "alone", table(9).to_json())
     others = tuple(Tracked("d", f"t{name}", table(name).to_json()) for name in (2, 3))
     with_c = tuple(Tracked("d", f"t{name}", table(name, number).to_json()) for name in (2, 3))
     for waits, ddl, says in (
         (rename, altered(1, (C,), ()), "DDL job 2, which waits, makes something else of column c"),
+        (replace(rename, before=(*rename.before, alone)), altered(1, (C,), ()), "DDL job 2, which waits"),
         (rename, altered(1, (D,), (D,)), ""),
         (drop, altered(1, (C,), ()), ""),
         (drop, replace(altered(1, (), ()), before=()), "DDL job 2 waits"),
