@@ -85,6 +85,18 @@ def test_only_the_queues_of_these_names_are_taken_in() -> None:
     assert [list(queue.entries) for queue in quarantine.queues] == [[8], [JOINS.job_id]]
 
 
+def test_what_waited_in_its_place_is_known_of_the_load_too() -> None:
+    quarantine, refused = Quarantine(), ddl(7, 90, A)
+    quarantine.begin(WAITS, refused)
+    routed = replace(IN_A, target=("d", "all"))
+    quarantine.divert(rows(95, routed))
+    queue = quarantine.begin_load(JOINS, quarantine.waiting_with([A]))
+    quarantine.saw(150)
+    below = quarantine.below(120)
+    assert below is not None
+    assert (below.ddls, queue.rows) == ((refused,), {routed: 95})
+
+
 def test_rows_up_to_the_load_are_in_it_and_later_ones_are_left() -> None:
     quarantine = Quarantine()
     queue = quarantine.begin_load(JOINS, ())

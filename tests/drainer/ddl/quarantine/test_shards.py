@@ -279,7 +279,7 @@ def test_rows_count_that_wait_though_another_table_of_their_queue_is_further() -
         Entry(number, 5, Floor(4, 1), {("d", f"t{number}"): 5}, Position(at_ts), "", "refused")
         for number, at_ts in ((2, 6), (3, 9))
     )
-    quarantine = Quarantine((behind, further))
+    quarantine = Quarantine((further, behind))
     version = TableVersion(table(2, C), "d", "t2", 1, ("d", "t1"))
     quarantine.divert(Transaction(7, 8, (TableEvents(version, [INSERT], [b"row"], 0),), 1))
     quarantine.classify(Ddl(9, 9, 5, "d", "", (("d", "t2"), ("d", "t3")), 9))

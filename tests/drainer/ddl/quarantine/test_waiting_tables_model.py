@@ -605,6 +605,14 @@ def test_rows_that_are_refused_hold_up_their_table_alone(name: str) -> None:
     assert found > without
 
 
+def test_a_queue_waits_for_its_first_ddl_that_is_neither_decided_nor_over() -> None:
+    entries = [Entry(at, at, Floor(at - 1, 1), {("d", "t"): at}, Position(2), "", "") for at in (2, 3, 5, 4)]
+    entries[1] = replace(entries[1], decision=Decision(SKIP))
+    queue = Queue(1, {entry.job_id: entry for entry in entries}, QueueState.WAITING)
+    assert queue.waits_for is entries[3]
+    assert Queue(1, {2: entries[0], 3: entries[1]}, QueueState.WAITING).waits_for is None
+
+
 def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
     policy = Ddl(5, 5, 200, "", "CREATE SOMETHING", (), 5)
     entry = Entry(5, 5, Floor(4, 1), {}, Position(4), "", "refused")
