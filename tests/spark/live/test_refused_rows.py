@@ -81,9 +81,7 @@ async def change(publisher: Publisher) -> None:
             txn.insert("shop.items", {"id": number, "item": "new"})
             order = {"id": number, "item": "wrong" if number == 17 else "new"}
             txn.update("shop.orders", {"id": number, "item": "old"}, order)
-            txn.update(
-                "shop.seats", {"id": number, "seat": number + 10}, {"id": number, "seat": number + 11}
-            )
+            txn.update("shop.seats", {"id": number, "seat": number + 10}, {"id": number, "seat": number + 11})
             txn.delete("shop.log", {"line": f"line {number % 4}"}, rowid=number + 1)
             txn.insert(
                 "shop.log", {"line": "wrong" if number == 17 else f"line {number % 5}"}, rowid=number + 100
