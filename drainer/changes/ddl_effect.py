@@ -155,9 +155,9 @@ def early_version(job: Mapping[str, Any] | None, others: Iterable[tuple[int, int
     partition = (history.get("TableInfo") or {}).get("partition") or {}
     if job and job.get("type") == ActionType.DROP_TABLE_PARTITION and partition.get("type") == _RANGE:
         before = int(history.get("SchemaVersion") or 0) - _VERSIONS_OF_DROP
-        # Versions of others may have come between those of its own.
+        # Versions of others may have come between those of its own, of which old releases make less.
         ended = (version for commit_ts, version in others if commit_ts < int(job.get("start_ts") or 0))
-        return min(before, max(ended, default=before)) + 1
+        return max(ended, default=before) + 1
     versions = (
         int(sub_job.get("schema_version") or 0)
         for sub_job in _sub_jobs(job)

@@ -127,7 +127,7 @@ def columns_of(
 ) -> Sequence[tuple[Any, ...]]:
     """Columns in order: what `query` has of them begins with name, type, nullable, collation. A TiDB goes on
     to list a table that was renamed away, and its columns as they were, by a name that is another's now; and
-    it lists types without ZEROFILL."""
+    it lists types without ZEROFILL, and old releases YEAR and BIT as unsigned."""
     rows = shown(cursor, query, place)
     if dialect is not Dialect.TIDB:
         return rows
@@ -140,17 +140,20 @@ def columns_of(
 
 
 def _plain(kind: str) -> str:
-    return kind.removesuffix(" zerofill")
+    kind = kind.removesuffix(" zerofill")
+    return kind.removesuffix(" unsigned") if kind.startswith(("year", "bit")) else kind
 
 
 def keys_of(cursor: Any, query: str, place: tuple[str, str], dialect: Dialect) -> Sequence[tuple[Any, ...]]:
     """Parts of all keys: name, number, column, length, not unique, used, kind. A TiDB lists them as it does
-    columns, and without lengths."""
+    columns, and without lengths; an expression has no column, not one whose name is NULL."""
     if dialect is not Dialect.TIDB:
         return shown(cursor, query, place)
     cursor.execute(b"SHOW KEYS FROM " + qualified(*place))
     names = [name for name, *_ in cursor.description]
     rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    for row in rows:
+        row["Column_name"] = None if row.get("Expression") else row["Column_name"]
     parts = [(*map(row.__getitem__, _OF_KEYS), row.get("Visible", "YES"), "") for row in rows]
     return sorted(parts, key=lambda part: (part[0].lower(), part[1]))
 

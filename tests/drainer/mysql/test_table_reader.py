@@ -14,7 +14,7 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import TransientError
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
-from drainer.mysql.table_reader import columns_of, read_table
+from drainer.mysql.table_reader import columns_of, keys_of, read_table
 from tests.fakes.tidb_sql import tidb_sql
 from tidb_binlog.errors import DownstreamError
 
@@ -96,6 +96,23 @@ def test_a_tidb_whose_table_changes_meanwhile_is_to_be_asked_again() -> None:
     cursor = SimpleNamespace(execute=lambda *_: None, fetchall=lambda: answers.pop(0))
     with pytest.raises(TransientError, match=r"d\.t was changed while it was read"):
         columns_of(cursor, "", ("d", "t"), Dialect.TIDB)
+
+
+def test_a_tidb_lists_a_year_as_unsigned_and_does_not_show_it_so() -> None:
+    listed = [("y", "year(4) unsigned", "YES", None), ("b", "bit(1) unsigned", "YES", None)]
+    shown = [("y", "year(4)", None, "YES"), ("b", "bit(1)", None, "YES")]
+    answers = [listed, shown]
+    cursor = SimpleNamespace(execute=lambda *_: None, fetchall=lambda: answers.pop(0))
+    assert columns_of(cursor, "", ("d", "t"), Dialect.TIDB) == listed
+
+
+def test_an_expression_of_a_key_in_a_tidb_has_no_column() -> None:
+    names = ("Key_name", "Seq_in_index", "Column_name", "Sub_part", "Non_unique", "Expression")
+    rows = [("e", 1, "NULL", None, 0, "`a` + 1"), ("e", 2, "NULL", 3, 0, None)]
+    description = [(name,) for name in names]
+    cursor = SimpleNamespace(execute=lambda *_: None, description=description, fetchall=lambda: rows)
+    parts = keys_of(cursor, "", ("d", "t"), Dialect.TIDB)
+    assert [part[2] for part in parts] == [None, "NULL"]
 
 
 def test_names_in_any_case(server: Server) -> None:

@@ -268,6 +268,15 @@ def test_rows_that_are_in_the_next_range_before_the_binlog_of_drop_partition_are
     assert (item.schema_version, bool(item.early)) == (10, early)
 
 
+@pytest.mark.parametrize(("rows_version", "early"), [(6, False), (7, True)])
+def test_a_release_that_makes_fewer_versions_of_drop_partition_gives_no_false_alarm(
+    s: Setting, rows_version: int, early: bool
+) -> None:
+    s.ddl(17, info=table(2, "u"))  # version 6
+    s.rows(mutation(1, [I]), version=rows_version)
+    assert bool(s.ddl(20, info=table(1, "t", partition={"type": 1}), start_ts=3000).early) == early
+
+
 def test_a_ddl_without_its_job_stops(s: Setting) -> None:
     job = s.up.job(5, info=table(1, "t"))
     with pytest.raises(Corruption, match=f"commit_ts 2001 came without its job {job.id}"):
