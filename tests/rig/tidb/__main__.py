@@ -173,7 +173,10 @@ class Campaign:
                 continue
             self.status = status
             self.named |= {name for ddl in status["EarlyRows"] for name in ddl["tables"]}
-            _, text = await cluster.control("ddl", "list", "-output", "json")
+            code, text = await cluster.control("ddl", "list", "-output", "json")
+            if code:  # it has just been started again
+                await asyncio.sleep(0.5)
+                continue
             self.waits = json.loads(text)["waiting"]
             if status["AppliedTS"] >= last:
                 return

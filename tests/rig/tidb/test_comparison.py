@@ -22,8 +22,6 @@ def test_documents_and_chars_are_compared_by_their_meaning() -> None:
     assert one == meaning(table, [('{"a":[1],"b":1}', "x", "x ")])
     assert one != meaning(table, [('{"a":[1],"b":1}', "x", "x")])
     assert one != meaning(table, [('{"a":[1],"b":"1"}', "x", "x ")])
-    narrow = ExpectedTable("a", "t", (ColumnForm("l", "text", "text", "latin1"),), (), ())
-    assert meaning(narrow, [("日é",)]) == meaning(narrow, [("?é",)]) != meaning(narrow, [("?e",)])
 
 
 def test_rows_of_each_form_are_found_without_a_key(mariadb: MariaDbServer) -> None:

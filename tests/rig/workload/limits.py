@@ -14,20 +14,20 @@ from typing import Final
 
 from binlog_playground.check.verify import Canonical, ColumnForm, Limit, Raw, TableName
 
-CODECS: Final = {"latin1": "cp1252", "ascii": "ascii"}
+_CODECS: Final = {"latin1": "cp1252", "ascii": "ascii"}
 
 
 def _outside_charset(column: ColumnForm, expected: Canonical, actual: Canonical) -> bool:
     """The column's character set does not have the text, and what is there is what is stored then."""
     if not _is_outside(column, expected):
         return False
-    if isinstance(expected, str) and actual == _with_marks(expected, CODECS[column.charset]):
+    if isinstance(expected, str) and actual == _with_marks(expected, _CODECS[column.charset]):
         return True
-    return actual == _as_bytes(column, expected)
+    return actual == as_bytes(column, expected)
 
 
 def _is_outside(column: ColumnForm, expected: Canonical) -> bool:
-    codec = CODECS.get(column.charset)
+    codec = _CODECS.get(column.charset)
     if codec is None or expected is None:
         return False
     if isinstance(expected, Raw):
@@ -43,7 +43,7 @@ def _with_marks(text: str, codec: str) -> str:
     return text.encode(codec, "replace").decode(codec)
 
 
-def _as_bytes(column: ColumnForm, expected: Canonical) -> Canonical:
+def as_bytes(column: ColumnForm, expected: Canonical) -> Canonical:
     """How bytes that are kept as they are show: each is a character of latin1, as MySQL has it."""
     if not _is_outside(column, expected):
         return expected
@@ -88,7 +88,7 @@ MARIADB: Final[tuple[Limit, ...]] = (
         "TiDB stores any UTF-8 text in latin1 and ascii columns; MariaDB stores these characters, and "
         "of other text the bytes where they fit",
         _outside_charset,
-        _as_bytes,
+        as_bytes,
     ),
     Limit(
         "negative zero",
