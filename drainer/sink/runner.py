@@ -334,7 +334,8 @@ class Runner(Generic[S]):
         self.ddl += not ddl.skip
         if ddl.early and not ddl.skip:
             tables = [".".join(name) for name in ddl.tables]
-            self._early_rows.append(EarlyRowsStatus(ddl.job_id, ddl.commit_ts, tables))
+            now_s = self._control.clock.wall_s()
+            self._early_rows.append(EarlyRowsStatus(ddl.job_id, ddl.commit_ts, now_s, tables))
             logger.warning(ddl.early, job_id=ddl.job_id, commit_ts=ddl.commit_ts, tables=tables)
         self._doing = self.sink.verb
 

@@ -125,10 +125,12 @@ class DdlStatus(Struct, kw_only=True):
 
 
 class EarlyRowsStatus(Struct):
-    """A DDL before which rows were as they are after it: what that makes of them did not come with them."""
+    """A DDL before which rows were as they are after it: what that makes of them did not come with them.
+    `last_s`: when it was taken, seconds since 1970."""
 
     job_id: int = 0
     commit_ts: Ts = 0
+    last_s: float = 0.0
     tables: list[str] = []
 
 

@@ -114,7 +114,7 @@ def _early_rows(document: DrainerDocument) -> Iterator[Said]:
     """Told until a comparison finds the downstream equal."""
     verify = document.verify or VerifyStatus()
     equal_s = verify.began_s if verify.state == "equal" else 0.0
-    if early := [ddl for ddl in document.early_rows or () if tso.physical_s(ddl.commit_ts) >= equal_s]:
+    if early := [ddl for ddl in document.early_rows or () if ddl.last_s >= equal_s]:
         tables = ", ".join(dict.fromkeys(table for ddl in early for table in ddl.tables[:1]))
         text = f"rows that were written during an ALTER TABLE may lack values, or be gone: {tables}"
         yield Said(text, is_past=True)

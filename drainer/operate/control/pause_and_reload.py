@@ -30,7 +30,7 @@ class Control:
     """`holds` is cheap to read: while it is False, `admit` need not be called."""
 
     def __init__(self, clock: Clock, limits: Limits | None = None) -> None:
-        self._clock = clock
+        self.clock = clock
         self._rate = RateLimit(limits)
         self._paused = False
         self._let_go = False
@@ -58,12 +58,12 @@ class Control:
     @property
     def limited(self) -> bool:
         """Whether rows wait for the rate limit now."""
-        return self._rate.wait_s(self._clock.monotonic_s()) > 0
+        return self._rate.wait_s(self.clock.monotonic_s()) > 0
 
     async def admit(self, rows: int, size: int) -> None:
         """Wait until `rows` with `size` encoded bytes may go downstream; at once when nothing holds them."""
         while self.holds:
-            now_s = self._clock.monotonic_s()
+            now_s = self.clock.monotonic_s()
             wait_s = None if self._paused else self._rate.wait_s(now_s)
             if wait_s == 0.0:
                 self._rate.take(rows, size, now_s)
@@ -73,7 +73,7 @@ class Control:
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
             if wait_s is not None:
-                self.waiting_s += self._clock.monotonic_s() - now_s
+                self.waiting_s += self.clock.monotonic_s() - now_s
 
     def let_go(self) -> None:
         """The end has begun: nothing is held any more."""
@@ -102,7 +102,7 @@ class Control:
         """Rows and bytes a second from now on; zeros: as fast as it goes."""
         if limits != self._rate.limits:
             _logger.info("rate limit changed", rows_per_s=limits.rows, bytes_per_s=limits.size)
-        self._rate.change(limits, self._clock.monotonic_s())
+        self._rate.change(limits, self.clock.monotonic_s())
         self._update()
 
     def facts(self) -> ControlStatus:
