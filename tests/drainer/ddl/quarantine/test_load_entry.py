@@ -79,6 +79,7 @@ def test_a_database_and_names_that_no_table_has_come_along_unless_a_table_is_lef
 def test_only_the_queues_of_these_names_are_taken_in() -> None:
     other = replace(WAITS, job_id=8, tables={("e", ""): 90})
     quarantine = Quarantine((WAITS, other))
+    assert [quarantine.waits_for(*name) for name in (A, B, ("E", "T"))] == [True, False, True]
     assert [list(queue.entries) for queue in quarantine.waiting_with([A, B])] == [[7]]
     assert [list(queue.entries) for queue in quarantine.waiting_with([("e", "t")])] == [[8]]
     quarantine.begin_load(JOINS, quarantine.waiting_with([A]))

@@ -272,6 +272,11 @@ def test_what_waits_for_others_is_looked_at_again_but_where_rows_were_refused() 
     queue.state = QueueState.WAITING
     quarantine.shards_changed()
     assert queue.wants_pause
+    later = Quarantine((entry,), highest_ts=9)
+    for ts, wants in ((8, False), (9, True), (10, False)):  # where a start comes to what is new, once
+        later.queues[0].wants_pause = False
+        later.saw(ts)
+        assert (later.queues[0].wants_pause, later.seen_ts) == (wants, ts)
 
 
 def test_rows_count_that_wait_though_another_table_of_their_queue_is_further() -> None:

@@ -507,6 +507,9 @@ STREAMS: dict[str, tuple[Item, ...]] = {
     "a database": (
         bad(1, "t"), row(2, "u"), ddl(3, "*"), row(4, "u", "t"), row(5, "v"),
     ),
+    "a database, then one of its tables": (
+        row(1, "t"), bad(2, "*"), row(3, "u"), ddl(4, "u"), row(5, "u"),
+    ),
     "a later DDL under way while one of another table is": (
         bad(1, "u"), ddl(2, "u"), ddl(3, "t"), ddl(4, "u"), row(5, "u", "t"),
     ),
