@@ -272,6 +272,10 @@ def test_what_waits_for_others_is_looked_at_again_but_where_rows_were_refused() 
     queue.state = QueueState.WAITING
     quarantine.shards_changed()
     assert queue.wants_pause
+    for ddl, wants in ((shard_ddl(6, T1, N1), True), (Ddl(7, 7, 5, "d", "", (("d", "x"),), 7), False)):
+        queue.wants_pause = False
+        quarantine.classify(ddl)
+        assert queue.wants_pause is wants
     later = Quarantine((entry,), highest_ts=9)
     for ts, wants in ((8, False), (9, True), (10, False)):  # where a start comes to what is new, once
         later.queues[0].wants_pause = False

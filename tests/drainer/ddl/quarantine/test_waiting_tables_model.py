@@ -215,6 +215,8 @@ class World:
         joins = self.quarantine.joins(item)
         classified = self.quarantine.classify(item)
         assert joins or not classified.absorbed, "release may be at work on what it joins"
+        if classified.ddl_class is DdlClass.KEPT:
+            assert joins is bool(classified.absorbed), "release is stopped for nothing"
         if classified.ddl_class is DdlClass.FREE:
             if self.intent != item.commit_ts and (reason := self.in_the_way(item)):
                 yield self.refused(item, reason)
