@@ -146,7 +146,7 @@ def alter(change: Alteration) -> Derived:
     if clauses.full:
         whole = f"ALTER TABLE {table} {', '.join(clauses.full)}"
         if clauses.generated:
-            lacks = f"columns {', '.join(clauses.generated)} are not generated"
+            lacks = f"columns {', '.join(clauses.generated)} are not generated, and nothing writes them"
             plain = f"ALTER TABLE {table} {', '.join(clauses.plain)}"
             steps.append(choice((whole, ""), (plain, lacks)))
         else:

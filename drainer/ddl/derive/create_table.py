@@ -65,7 +65,7 @@ def _table(definition: Definition, table: Name, server: Server, route: Route) ->
         variants.insert(0, (f"{whole} {partitions}", ""))
     if generated:
         plain = _columns(definition, server, [], plain=True)
-        lacks = f"columns {', '.join(generated)} are not generated"
+        lacks = f"columns {', '.join(generated)} are not generated, and nothing writes them"
         variants.append((f"{head} ({', '.join(plain + tail)}){options}", lacks))
     new = Alteration(None, definition, _as_made(definition), table, server, route)
     return of([choice(*variants), *extras(new, missing)], missing)

@@ -231,15 +231,17 @@ def _now(column: Column) -> str:
     return f"CURRENT_TIMESTAMP({column.type.fsp})" if column.type.fsp else "CURRENT_TIMESTAMP"
 
 
+_PLAIN_TEXT: Final = re.compile(r"'[ -&(-\[\]-~]*'")
 _LITERAL: Final = re.compile(r"(?i)(_utf8mb4)?('(?:[^'\\]|\\.|'')*')")
 
 
 def expression(text: str, server: Server) -> str:
     """An expression of a definition. MariaDB keeps `_utf8mb4'é'` as a text without the backslashes of its
-    bytes, and computes with that; the session has the same character set."""
+    bytes, and computes with that, and cannot read a quote in it again; the session has the same character
+    set."""
     if server.dialect is not Dialect.MARIADB:
         return text
-    return _LITERAL.sub(lambda match: match[0] if match[2].isascii() else match[2], text)
+    return _LITERAL.sub(lambda match: match[0] if _PLAIN_TEXT.fullmatch(match[2]) else match[2], text)
 
 
 _COMPUTED_ALIKE: Final = re.compile(

@@ -245,6 +245,7 @@ def texts() -> Iterator[Make]:
         for function, value in made.items():
             yield partial(generated, expression=f"{function}(`v`)", collate=collate, value=value)
         yield partial(generated, expression="concat(`v`, _utf8mb4'é''')", collate=collate, value="éé'")
+        yield partial(generated, expression="concat(`v`, _utf8mb4'''')", collate=collate, value="é'")
     yield partial(viewed, select="SELECT `w` AS `x`", text="SELECT 'w'", value=1)
     select = "SELECT CONCAT(`w`, _UTF8MB4'é') AS `x`"
     yield partial(viewed, select=select, text="SELECT `w` OR 'é'", value="1é")
