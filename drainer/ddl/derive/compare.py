@@ -147,6 +147,8 @@ def same_default(column: Column, present: PresentColumn) -> bool:
         return _number(text_there) == _number(default.text)
     if column.type.tp in (ti.DATETIME, ti.TIMESTAMP, ti.TIME):
         return _second(text_there) == _second(default.text)
+    if column.type.tp == ti.STRING:  # servers keep a CHAR without the blanks at its end
+        return text_there.rstrip(" ") == default.text.rstrip(" ")
     return text_there == default.text
 
 

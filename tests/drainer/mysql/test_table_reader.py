@@ -107,12 +107,12 @@ def test_a_tidb_lists_a_year_as_unsigned_and_does_not_show_it_so() -> None:
 
 
 def test_an_expression_of_a_key_in_a_tidb_has_no_column() -> None:
-    names = ("Key_name", "Seq_in_index", "Column_name", "Sub_part", "Non_unique", "Expression")
-    rows = [("e", 1, "NULL", None, 0, "`a` + 1"), ("e", 2, "NULL", 3, 0, None)]
+    names = ("Key_name", "Seq_in_index", "Column_name", "Sub_part", "Non_unique", "Visible", "Expression")
+    rows = [("e", 1, "NULL", None, 0, "NO", "`a` + 1"), ("e", 2, "NULL", 3, 0, "NO", None)]
     description = [(name,) for name in names]
     cursor = SimpleNamespace(execute=lambda *_: None, description=description, fetchall=lambda: rows)
     parts = keys_of(cursor, "", ("d", "t"), Dialect.TIDB)
-    assert [part[2] for part in parts] == [None, "NULL"]
+    assert [(part[2], part[5]) for part in parts] == [(None, "NO"), ("NULL", "NO")]
 
 
 def test_names_in_any_case(server: Server) -> None:

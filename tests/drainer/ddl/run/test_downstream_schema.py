@@ -8,6 +8,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.ddl.derive.compare import PresentKey
 from drainer.ddl.run.downstream_schema import read, server_of
 from drainer.mysql.connection import connect
+from drainer.mysql.table_reader import read_table
 from tests.fakes.tidb_sql import tidb_sql
 
 pytestmark = pytest.mark.integration
@@ -23,7 +24,9 @@ def test_a_table_that_a_tidb_lists_twice_is_one_as_it_is_now(mariadb: MariaDbSer
             connection = connect(target)
             server = server_of(connection)
             present = read(connection, ("shown", "T"), server)
+            own.run(b"CREATE VIEW shown.v AS SELECT id FROM shown.t")
             own.run(b"RENAME TABLE shown.t TO shown.other")
+            view, table = read(connection, ("shown", "v"), server), read_table(connection, "shown", "v")
             assert read(connection, ("shown", "t"), server) is None
             connection.close()
     finally:
@@ -32,6 +35,7 @@ def test_a_table_that_a_tidb_lists_twice_is_one_as_it_is_now(mariadb: MariaDbSer
     assert server.invisible == "INVISIBLE"
     assert present is not None
     assert [column.name for column in present.columns] == ["id", "a"]
+    assert (view and view.kind, table and table.engine) == ("view", "")
     assert present.keys == (
         PresentKey("k", (("a", 0),)),
         PresentKey("PRIMARY", (("id", 0),), unique=True),
