@@ -297,9 +297,9 @@ def test_rows_count_that_wait_though_another_table_of_their_queue_is_further() -
     ddl = shard_ddl(10, table(1, C), table(1))
     assert "d.t2 still has column c" in shards.in_the_way(ddl)
     key = replace(ddl, after=(Tracked("d", "t1", table(1, C, indexes=(UNIQUE,)).to_json()),))
-    assert "no unique key" not in Shards(quarantine, lambda names: ()).in_the_way(key), (
-        "they would be refused"
-    )
+    with_key = table(2, C, indexes=(UNIQUE,)).to_json()
+    keyed = Shards(quarantine, lambda names: (Tracked("d", "t2", with_key),))
+    assert keyed.in_the_way(key) == "", "they would be refused, and are not lost"
     quarantine.advance(queue, Position(8))
     assert shards.in_the_way(ddl) == ""
 
