@@ -4,11 +4,14 @@
     ts:<ts i64 big-endian>        value pointer       start_ts of a prewrite, commit_ts of everything else
     pr:<ts i64 big-endian>        value pointer       a prewrite whose start_ts is a commit_ts, too
     !binlog!headPointer           value pointer       last record that is in the index
-    !binlog!handlePointer         value pointer       last record decided by the sorter, with all before it
+    !binlog!handlePointer         value pointer       last record decided by the sorter, with all before it;
+                                                      for a Go pump, which files anew what follows: no later
+                                                      than what is settled (`Store.settle`)
     !binlog!maxCommitTS           i64 little-endian   watermark from stored records
     !binlog!gcts                  i64 little-endian   everything below may have been purged
-    !binlog!lastCommit            i64, value pointer  the largest commit_ts ever filed, with the head then:
-                                                      behind another head a Go pump has filed more
+    !binlog!lastCommit            i64, 2 pointers     the largest commit_ts ever filed, with the head then:
+                                                      behind another head a Go pump has filed more; and what
+                                                      is decided
 
 No timestamp is given twice, but a client may say what it likes. What was filed first stays, so that nobody
 takes the place of what was acknowledged before; the second of two prewrites, or of two commits with one
@@ -23,6 +26,7 @@ All calls block; they come from worker threads.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -69,6 +73,7 @@ class Index:
         self.last_commit_ts = self._last_commit()
         """The largest commit_ts that was ever filed here, time marks not counted. What a Go pump has filed
         counts with all its timestamps."""
+        self._filed_to = self._settled_to = self.head  # a store that was opened is settled
         self.head_at: Callable[[ValuePointer], Head | None] = lambda _: None
         """Of the record at a place; None where none can be read. What cannot be is replaced."""
 
@@ -101,6 +106,9 @@ class Index:
         A time mark never takes the place of a commit: an oracle that stands still (a replay) may give a
         mark the timestamp that a transaction has.
         """
+        if head.fid != self._filed_to.fid:
+            self.store.settle()
+            self._settled_to = self._filed_to
         with self.store.write_batch() as batch:
             if not self._are_new([record[1] if record[0] == PREWRITE else record[2] for record in records]):
                 records = self._first_ones(records, batch)
@@ -116,11 +124,12 @@ class Index:
                     put(key(_PREFIX, ts), pointer(fid, offset))
                     if commit_ts > last:
                         last = commit_ts
-            batch.put(_LAST_COMMIT, _INTEGER.pack(last) + encode_pointer(head))
+            batch.put(_LAST_COMMIT, _INTEGER.pack(last) + encode_pointer(head) + encode_pointer(decided))
             self.last_commit_ts = last
             batch.put(_HEAD, encode_pointer(head))
             batch.put(_MAX_COMMIT_TS, _INTEGER.pack(watermark))
-            batch.put(_HANDLE, encode_pointer(decided))
+            batch.put(_HANDLE, encode_pointer(min(decided, self._settled_to)))
+        self._filed_to = head
 
     def _are_new(self, timestamps: list[int]) -> bool:
         """Whether none of them can be in the index, nor twice among them; they are remembered."""
@@ -266,16 +275,21 @@ class Index:
 
     @property
     def handle(self) -> ValuePointer:
-        return self._pointer_or_start(_HANDLE)
+        decided = self._of_this_head()[_INTEGER.size + POINTER.size :]  # none from releases of before
+        return decode_pointer(decided) if decided else self._pointer_or_start(_HANDLE)
 
     @property
     def max_commit_ts(self) -> Ts:
         return self._integer(_MAX_COMMIT_TS)
 
     def _last_commit(self) -> int:
+        data = self._of_this_head()
+        return int(_INTEGER.unpack_from(data)[0]) if data else self.last_ts()
+
+    def _of_this_head(self) -> bytes:
+        """What `lastCommit` says; nothing if a Go pump was here since."""
         data = self.store.get(_LAST_COMMIT) or b""
-        is_current = data[_INTEGER.size :] == encode_pointer(self.head)
-        return int(_INTEGER.unpack_from(data)[0]) if is_current else self.last_ts()
+        return data if data[_INTEGER.size :].startswith(encode_pointer(self.head)) else b""
 
     @property
     def gc_ts(self) -> Ts:
@@ -286,12 +300,21 @@ class Index:
             batch.put(_GC_TS, _INTEGER.pack(ts))
 
     def set_handle(self, decided: ValuePointer) -> None:
+        """Everything that is filed must be settled."""
+        pointer = encode_pointer(decided)
         with self.store.write_batch() as batch:
-            batch.put(_HANDLE, encode_pointer(decided))
+            last = _INTEGER.pack(self.last_commit_ts)
+            batch.put(_LAST_COMMIT, last + encode_pointer(self.head) + pointer)
+            batch.put(_HANDLE, pointer)
 
     def close(self, *, settled: bool = False) -> None:
-        """As that of `Store`."""
-        self.store.close(settled=settled)
+        """`settled`: a Go pump has nothing to file anew."""
+        if settled:
+            self.store.settle()
+            with contextlib.suppress(OSError):  # then it has
+                self.set_handle(self.handle)
+            self.store.settle()
+        self.store.close()
 
     def _pointer_or_start(self, key: bytes) -> ValuePointer:
         data = self.store.get(key)

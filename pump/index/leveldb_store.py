@@ -107,9 +107,10 @@ class LevelDbStore:
         except plyvel.Error as error:
             raise OSError(f"index {self._path} cannot be written: {error}") from None
 
-    def close(self, *, settled: bool = False) -> None:
-        if settled and not self.database.closed:
-            self.database.compact_range(start=b"", stop=b"\0")  # no key is there: the newest entries alone go
+    def settle(self) -> None:
+        self.database.compact_range(start=b"", stop=b"\0")  # no key is there: the newest entries alone go
+
+    def close(self) -> None:
         self.database.close()
 
 

@@ -229,7 +229,10 @@ class SqliteStore:
         for number, part in enumerate(parts[1:], 1):
             run(_INSERT, (firsts[number], _coded(firsts[number], firsts[number + 1], part)))
 
-    def close(self, *, settled: bool = False) -> None:
+    def settle(self) -> None:
+        """No Go pump reads it."""
+
+    def close(self) -> None:
         with self._lock:  # who is in a call ends it; closed meanwhile, the process would crash
             self._database.close()
 

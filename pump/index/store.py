@@ -66,7 +66,9 @@ class Store(Protocol):
         """Written at the end of the block; `sync`: then it is on the medium, with all before it."""
         ...
 
-    def close(self, *, settled: bool = False) -> None:
-        """`settled`: nothing stays in LevelDB's own log. A merge of tables raises the number in the manifest
-        above those in it, and a Go pump then steps over these entries without an error."""
+    def settle(self) -> None:
+        """Leave nothing in LevelDB's own log, as opening it does. A merge of tables raises the number in the
+        manifest above those in it, and a Go pump then steps over these entries without an error."""
         ...
+
+    def close(self) -> None: ...

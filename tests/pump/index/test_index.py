@@ -11,7 +11,7 @@ import pytest
 
 from pump.index.index import Index, key_of
 from pump.index.store import IndexDamaged
-from pump.log.record import START, LogRecord, ValuePointer, encode_pointer
+from pump.log.record import START, LogRecord, ValuePointer, decode_pointer, encode_pointer
 from tests.pump.support.payloads import alter, filed
 from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
 
@@ -61,6 +61,35 @@ def test_it_knows_the_last_commit_that_it_ever_had_marks_apart(tmp_path: Path) -
     index = reopened()
     assert index.last_commit_ts == 40, "the largest of all timestamps: which are commits is not known"
     index.close()
+
+
+def test_whatever_a_go_pump_steps_over_it_files_again(tmp_path: Path) -> None:
+    """Entries of LevelDB's own log, any of them: it files anew what follows the pointers that it reads."""
+    records = [
+        LogRecord(PREWRITE, number, 0, ValuePointer(number // 20, number % 20 * 100))
+        for number in range(1, 60)
+    ]
+    for count in range(1, 60, 3):
+        path = tmp_path / f"{count}"
+        index = Index.open(str(path))
+        for record in records[:count]:
+            place = record.place
+            index.write([record], place, 0, place)
+            if record.start_ts % 13 == 0:
+                index.close(settled=record.start_ts % 2 == 0)
+                index = Index.open(str(path))
+                assert (index.head, index.handle) == (place, place)
+        stored = decode_pointer(index.store.get(b"!binlog!handlePointer") or encode_pointer(START))
+        assert place.fid - 1 <= stored.fid, "it is no more than a file"
+        index.close()
+        for log in path.glob("*.log"):
+            log.write_bytes(b"")
+        rest = Index.open(str(path))
+        kept = set(filed(rest, 0, 99))
+        lost = [each for each in records[:count] if (each.start_ts, each.place) not in kept]
+        assert all(each.place > stored for each in lost)
+        assert len(lost) < 20 or count < 20
+        rest.close()
 
 
 class Watched:

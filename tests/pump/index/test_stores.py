@@ -217,6 +217,7 @@ def test_nothing_is_left_in_leveldbs_own_log_which_a_go_pump_may_step_over(tmp_p
     for _ in range(3):
         store = opened(LEVELDB, tmp_path)
         write(store, dict.fromkeys(KEYS, b"v"))
-        store.close(settled=True)
+        store.settle()
+        store.close()
         assert [log.stat().st_size for log in tmp_path.glob("*.log")] == [0]
     assert sum(len(run) for run in opened(LEVELDB, tmp_path).runs(b"", b"~", 100)) == len(KEYS)
