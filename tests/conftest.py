@@ -43,6 +43,9 @@ session's server, would wait for ever."""
 _LONG = ["rig", "sim", "spark", "attacks", "deploy", "integration", "crash"]
 """Rooms with files that take minutes."""
 _SESSION = re.compile(r"\b(spark: SparkSession|started: Started)\b")
+_DOWNLOADS = re.compile(r"\b(spark_versions|mirror_lives)\b")
+_DOWNLOADED = 0.35
+"""Of all files, as many as take longer than other releases of Spark take to come."""
 _SOURCES = re.compile(r"^from tests.architecture.source import .*\bmodules\b", re.MULTILINE)
 
 
@@ -62,10 +65,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("numprocesses", None):  # not of a process that only waits for its workers
         config.pluginmanager.register(_Watch())
     elif config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        from tests.spark.support import spark_home  # the one of all that needs PySpark
-
         # They wait for it once they have collected all tests.
-        threading.Thread(target=spark_home.environ, daemon=True).start()
+        threading.Thread(target=_prepare_spark, daemon=True).start()
+
+
+def _prepare_spark() -> None:
+    from tests.spark.support import spark_home, spark_versions  # of all only these need PySpark
+
+    spark_home.environ()
+    spark_versions.prefetch()
 
 
 class _Watch:
@@ -119,7 +127,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         files.setdefault((waits, item.nodeid.partition("::")[0]), []).append(item)
     kinds = [sorted((file for file in files if file[0] is waits), key=_order) for waits in (False, True)]
     places = {file: place / len(kind) for kind in kinds for place, file in enumerate(kind)}
+    places |= {
+        file: max(place, _DOWNLOADED) for file, place in places.items() if _waits_for_downloads(file[1])
+    }
     items[:] = [item for file in sorted(files, key=lambda file: places[file]) for item in files[file]]
+
+
+def _waits_for_downloads(path: str) -> bool:
+    return path.startswith("tests/spark/") and _DOWNLOADS.search((ROOT / path).read_text()) is not None
 
 
 def _order(file: tuple[bool, str]) -> tuple[bool, int]:

@@ -112,6 +112,9 @@ class Database:
         self._level.get(keys[at - 1])
         return keys[at - 1]
 
+    def settle(self) -> None:
+        self._write({}, sync=True)  # tables are synced
+
     def close(self) -> None:
         """Its files stay."""
 

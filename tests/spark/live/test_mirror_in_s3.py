@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -24,11 +24,6 @@ from tests.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING_S + 600)]
 
-FILE_SYSTEMS: Final = {
-    "delta": "org.apache.hadoop:hadoop-aws:3.4.2",
-    "iceberg": "org.apache.iceberg:iceberg-aws-bundle:1.12.0",
-}
-
 
 class Mirror:
     """A command that keeps one, as often as it is begun. Iceberg's catalog is a database of its own."""
@@ -39,7 +34,7 @@ class Mirror:
         self._config = directory / "stream.toml"
         self._catalog: dict[str, Any] = {}
         connector = DELTA_CONNECTOR if form == "delta" else ICEBERG_CONNECTOR
-        packages = (*connector.packages, FILE_SYSTEMS[form])
+        packages = (*connector.packages, spark_versions.FILE_SYSTEMS[form])
         self._settings = spark_versions.or_skip(lambda: spark_versions.jars("4.1", *packages))
         self._settings |= {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
         s3 = store.environ["AWS_ENDPOINT_URL"]

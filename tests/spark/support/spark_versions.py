@@ -5,6 +5,7 @@
     jars(release, *packages)   settings for these Maven packages and what they need; resolved once, later
                                without the network
     class_path(*packages)      of a JVM that runs them and is no Spark
+    prefetch()                 makes all that the whole run of tests asks for
 
 Holds   each is made once for a checkout, below build/spark, however many processes ask; what was cut short
         while it was made is made anew. `Unavailable` where it cannot be downloaded
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -35,6 +36,11 @@ MAKING_S: Final = 800
 """For the mark `timeout` of a test that may be the first one to ask: a release has 400 MB."""
 FEW_S: Final = 200
 """For packages of some MB, which a test waits for within its own time."""
+FILE_SYSTEMS: Final = {
+    "delta": "org.apache.hadoop:hadoop-aws:3.4.2",
+    "iceberg": "org.apache.iceberg:iceberg-aws-bundle:1.12.0",
+}
+"""By which a mirror of this form lies in an object store."""
 _FAILED_S: Final = 600
 """So long what could not be downloaded is not tried again: each try may wait for long."""
 _STORE: Final = Path(__file__).resolve().parents[3] / "build" / "spark"
@@ -73,6 +79,18 @@ def _resolved(variables: dict[str, str], packages: tuple[str, ...], seconds: flo
     key = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
     directory = once(f"jars-{key}", lambda target: _resolve(variables, packages, target, seconds))
     return sorted((directory / "jars").glob("*.jar"))
+
+
+def prefetch() -> None:
+    """Or four processes would wait for it: 2 GB. What cannot be downloaded the tests say."""
+    from drainer.spark.live.mirror import DELTA_CONNECTOR, ICEBERG_CONNECTOR
+
+    with suppress(Unavailable):
+        for connector, files in zip((DELTA_CONNECTOR, ICEBERG_CONNECTOR), FILE_SYSTEMS.values(), strict=True):
+            jars("4.1", *connector.packages)
+            jars("4.1", *connector.packages, files)
+        for release in RELEASES:
+            environ(release)
 
 
 def or_skip(make: Callable[[], T]) -> T:
