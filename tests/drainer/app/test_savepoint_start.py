@@ -89,7 +89,7 @@ async def test_rows_up_to_its_place_an_earlier_life_has_translated(
 ) -> None:
     """Values that came before their column's DDL may be among them."""
     monkeypatch.setattr(
-        savepoint_start, "Translator", lambda schema, rules, after_ts: SimpleNamespace(at=after_ts)
+        savepoint_start, "Translator", lambda schema, rules, after_ts: SimpleNamespace(at=after_ts, looped=0)
     )
     begin: Any = start(tmp_path)
     begin.first = SimpleNamespace(tracker=SchemaTracker())
