@@ -311,7 +311,7 @@ class Index:
         """`settled`: a Go pump has nothing to file anew."""
         if settled:
             self.store.settle()
-            with contextlib.suppress(OSError):  # then it has
+            with contextlib.suppress(OSError, IndexDamaged):  # then it has
                 self.set_handle(self.handle)
             self.store.settle()
         self.store.close()

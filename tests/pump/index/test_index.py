@@ -92,6 +92,34 @@ def test_whatever_a_go_pump_steps_over_it_files_again(tmp_path: Path) -> None:
         rest.close()
 
 
+def test_what_a_release_of_before_has_left_is_read(tmp_path: Path) -> None:
+    """It kept what is decided in the pointer of a Go pump alone."""
+    index = Index.open(str(tmp_path))
+    index.write([P, C], C.place, 20, C.place)
+    last = index.store.get(b"!binlog!lastCommit")
+    assert last is not None
+    alter(index, {b"!binlog!lastCommit": last[:20], b"!binlog!handlePointer": encode_pointer(C.place)})
+    index.close()
+    index = Index.open(str(tmp_path))
+    assert (index.handle, index.last_commit_ts) == (C.place, 20)
+    index.close()
+
+
+def test_an_index_that_was_damaged_meanwhile_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock would refuse the one that is built anew."""
+
+    def damaged(key: bytes) -> bytes:
+        raise IndexDamaged("block checksum mismatch")
+
+    index = Index.open(str(tmp_path))
+    index.write([P], P.place, 0, START)
+    monkeypatch.setattr(index.store, "get", damaged)
+    index.close(settled=True)
+    Index.open(str(tmp_path)).close()
+
+
 class Watched:
     """A store that notes which batches were brought to the medium."""
 
