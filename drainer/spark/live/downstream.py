@@ -90,21 +90,20 @@ class LiveBatch:
         return 0 if size <= small_bytes else buckets_of(size)
 
 
-class DdlWaits(Exception):
-    """The rows of a batch are there, its DDL was refused: a Drainer lets its tables wait."""
+class BatchWaits(Exception):
+    """A batch is not there as a whole: from here on it is a Drainer's."""
 
     def __init__(self, rows: int, drift: int, reason: str) -> None:
         super().__init__(reason)
         self.rows, self.drift = rows, drift
 
 
-class RowsWait(Exception):
-    """A batch is there but for tables whose rows were refused, up to its DDL: that is stored, and that these
-    tables wait. From here on it is a Drainer's."""
+class DdlWaits(BatchWaits):
+    """Its rows are, its DDL was refused: a Drainer lets its tables wait."""
 
-    def __init__(self, rows: int, drift: int, reason: str) -> None:
-        super().__init__(reason)
-        self.rows, self.drift = rows, drift
+
+class RowsWait(BatchWaits):
+    """All is there up to its DDL but tables whose rows were refused: that is stored, and that these wait."""
 
 
 class LiveDownstream(Protocol):

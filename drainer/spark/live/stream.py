@@ -25,7 +25,7 @@ from drainer.spark.engine import SparkOf
 from drainer.spark.live.changelog import open_changelog
 from drainer.spark.live.database import open_database
 from drainer.spark.live.downstream import (
-    DdlWaits,
+    BatchWaits,
     KnownSchema,
     LiveBatch,
     LiveDownstream,
@@ -204,11 +204,9 @@ class _Life:
         try:
             if bound.stop_ts >= first_ts:
                 rows, drift = await self._worked(known_schema, bound, ddl)
-        except DdlWaits as refused:
+        except BatchWaits as refused:
             rows, drift, self.waits_for = refused.rows, refused.drift, str(refused)
-            bound, ddl = _before_ddl(bound), None
-        except RowsWait as refused:
-            rows, drift, self.waits_for, rows_wait = refused.rows, refused.drift, str(refused), True
+            rows_wait = isinstance(refused, RowsWait)
             bound, ddl = _before_ddl(bound) if ddl is not None else bound, None
         if ddl is not None:
             self._downstream.passed(ddl)

@@ -14,11 +14,9 @@ from urllib.request import urlopen
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
-from drainer.spark.replay.stream_jobs import Batch
 from tests.crash.small_run import publish
 from tests.drainer.ddl.quarantine.shards import BEGIN, MERGES, T1, T2, statement
 from tests.drainer.support.apply_life import column
@@ -27,6 +25,7 @@ from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
 from tests.rig.cluster import http_put
+from tests.spark.support.live_stream import life, live_settings
 from tests.waiting import PATIENCE_S, until
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.table_info import LONG
@@ -50,30 +49,10 @@ FIRST_GOES = [(T1, (1, 1, "a"), None)]
 def settings(
     etcd_clean: str, target: Target, connection: Connection, tmp_path: Path
 ) -> Iterator[LiveSettings]:
-    connection.run(b"DROP DATABASE IF EXISTS d")
-    drainer = replace(
-        DrainerConfig(),
-        pd_urls=etcd_clean,
-        data_dir=str(tmp_path / "data"),
-        initial_commit_ts=0,
-        to_user=target.user,
-        to_password=target.password,
-        to_socket=target.socket,
-        disjoint_shards=True,
-        table_migrate_rule=(
-            {"source": {"schema": "d", "table": "t*"}, "target": {"schema": "d", "table": "all"}},
-        ),
-    )
-    (tmp_path / "data").mkdir()
-    yield LiveSettings(drainer, "spark", once=True, interval_s=0.05)
-    connection.run(b"DROP DATABASE IF EXISTS d")
-
-
-async def life(settings: LiveSettings, spark: SparkSession | None = None) -> list[Batch]:
-    batches: list[Batch] = []
-    stream = PumpStream(settings, (lambda: spark) if spark else None, on_batch=batches.append)
-    await asyncio.to_thread(stream.wait)
-    return batches
+    route = {"source": {"schema": "d", "table": "t*"}, "target": {"schema": "d", "table": "all"}}
+    shards: dict[str, Any] = {"disjoint_shards": True, "table_migrate_rule": (route,)}
+    with live_settings("d", etcd_clean, target, connection, tmp_path, **shards) as settings:
+        yield settings
 
 
 def merged(connection: Connection) -> list[tuple[Any, ...]]:

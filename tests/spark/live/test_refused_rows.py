@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
@@ -20,6 +19,7 @@ from pumpclient import Publisher, column
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
+from tests.spark.support.live_stream import life, live_settings
 from tests.waiting import until
 from tidb_binlog.errors import DownstreamError
 
@@ -37,19 +37,8 @@ ROWS = 40
 def settings(
     etcd_clean: str, target: Target, connection: Connection, tmp_path: Path
 ) -> Iterator[LiveSettings]:
-    connection.run(b"DROP DATABASE IF EXISTS shop")
-    drainer = replace(
-        DrainerConfig(),
-        pd_urls=etcd_clean,
-        data_dir=str(tmp_path / "data"),
-        initial_commit_ts=0,
-        to_user=target.user,
-        to_password=target.password,
-        to_socket=target.socket,
-    )
-    (tmp_path / "data").mkdir()
-    yield LiveSettings(drainer, "spark", once=True, interval_s=0.05, chunk_rows=5)
-    connection.run(b"DROP DATABASE IF EXISTS shop")
+    with live_settings("shop", etcd_clean, target, connection, tmp_path) as settings:
+        yield replace(settings, chunk_rows=5)
 
 
 @pytest.fixture
@@ -67,11 +56,6 @@ async def publisher(pump: Start, etcd_clean: str, settings: LiveSettings) -> Pub
             txn.insert("shop.log", {"line": f"line {number % 4}"}, rowid=number + 1)
     await life(settings)
     return publisher
-
-
-async def life(settings: LiveSettings, spark: SparkSession | None = None) -> None:
-    stream = PumpStream(settings, (lambda: spark) if spark else None)
-    await asyncio.to_thread(stream.wait)
 
 
 async def change(publisher: Publisher) -> None:

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from drainer.checkpoint import savepoint
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.value import Checkpoint
-from drainer.config.options import DrainerConfig
 from drainer.ddl.run import downstream_schema
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
@@ -27,6 +26,7 @@ from pumpclient import Publisher, column, open_publisher
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
+from tests.spark.support.live_stream import life, live_settings
 from tests.waiting import PATIENCE_S, until
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import Conflict, Unavailable
@@ -44,26 +44,8 @@ async def publisher(pump: Start, etcd_clean: str) -> Publisher:
 def settings(
     etcd_clean: str, target: Target, connection: Connection, tmp_path: Path
 ) -> Iterator[LiveSettings]:
-    connection.run(b"DROP DATABASE IF EXISTS shop")
-    drainer = replace(
-        DrainerConfig(),
-        pd_urls=etcd_clean,
-        data_dir=str(tmp_path / "data"),
-        initial_commit_ts=0,
-        to_user=target.user,
-        to_password=target.password,
-        to_socket=target.socket,
-    )
-    (tmp_path / "data").mkdir()
-    yield LiveSettings(drainer, "spark", once=True, interval_s=0.05)
-    connection.run(b"DROP DATABASE IF EXISTS shop")
-
-
-async def life(settings: LiveSettings, spark: SparkSession | None = None) -> list[Batch]:
-    batches: list[Batch] = []
-    stream = PumpStream(settings, (lambda: spark) if spark else None, on_batch=batches.append)
-    await asyncio.to_thread(stream.wait)
-    return batches
+    with live_settings("shop", etcd_clean, target, connection, tmp_path) as settings:
+        yield settings
 
 
 def orders(connection: Connection) -> list[tuple[object, ...]]:
