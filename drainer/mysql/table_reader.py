@@ -125,12 +125,17 @@ def is_absent(connection: Connection, schema: str, name: str, column: str = "") 
 def columns_of(
     cursor: Any, query: str, place: tuple[str, str], dialect: Dialect
 ) -> Sequence[tuple[Any, ...]]:
-    """Columns in order: what `query` has of them begins with name, type, nullable, collation. A TiDB goes on
-    to list a table that was renamed away, and its columns as they were, by a name that is another's now; and
-    it lists types without ZEROFILL, and old releases YEAR and BIT as unsigned."""
+    """Columns in order: what `query` has of them begins with name, type, nullable, collation."""
     rows = shown(cursor, query, place)
-    if dialect is not Dialect.TIDB:
-        return rows
+    return listed_now(cursor, rows, place) if dialect is Dialect.TIDB else rows
+
+
+def listed_now(
+    cursor: Any, rows: Sequence[tuple[Any, ...]], place: tuple[str, str]
+) -> Sequence[tuple[Any, ...]]:
+    """Rows as of `columns_of`, of columns that a TiDB's table has now. It goes on to list a table that was
+    renamed away, and its columns as they were, by a name that is another's now; and it lists types without
+    ZEROFILL, and old releases YEAR and BIT as unsigned."""
     cursor.execute(b"SHOW FULL COLUMNS FROM " + qualified(*place))
     listed = {(row[0], _plain(row[1]), *row[2:4]): row for row in rows}
     shape = [(name, _plain(kind), null, collation) for name, kind, collation, null, *_ in cursor.fetchall()]

@@ -4,9 +4,9 @@ Drives  a connection of its caller, or one of its own
 Why     an archive of a Go drainer says of an event's columns how they are called and of which type they are,
         not which of them are the key, which are unsigned or what an ENUM's elements are. The table downstream
         says it: every schema change before the event has run there
-Holds   as many queries for a thousand tables as for one; what was read stays until `forget`, which every DDL
-        calls
-Tests   tests/spark/replay/test_entry.py
+Holds   as many queries for a thousand tables as for one, but of a TiDB; what was read stays until `forget`,
+        which every DDL calls
+Tests   tests/spark/replay/test_entry.py, tests/drainer/mysql/test_table_reader.py
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any, Final
 
 from drainer.formats.obinlog.reader import ForeignTable
 from drainer.mysql.connection import Connection, Target
-from drainer.mysql.errors import TransientError, passing_error
+from drainer.mysql.errors import NoSuchTable, TransientError, passing_error
+from drainer.mysql.rows.column_match import Dialect
 from drainer.mysql.session import DownstreamSession
+from drainer.mysql.table_reader import dialect_of, keys_of, listed_now
 from drainer.relay.table_definitions import BINARY_TYPES, TYPES, info_of
 from drainer.txn import TableVersion
 from tidb_binlog import table_info as ti
@@ -30,8 +32,8 @@ SYSTEM: Final = frozenset(
 )
 _NOT_SYSTEM: Final = " NOT IN (" + ",".join(f"'{name}'" for name in sorted(SYSTEM)) + ")"
 _COLUMNS: Final = (
-    "SELECT c.TABLE_SCHEMA, c.TABLE_NAME, COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE,"
-    " CHARACTER_SET_NAME, COLLATION_NAME, EXTRA FROM information_schema.COLUMNS c"
+    "SELECT c.TABLE_SCHEMA, c.TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, IS_NULLABLE, COLLATION_NAME, DATA_TYPE,"
+    " CHARACTER_SET_NAME, EXTRA FROM information_schema.COLUMNS c"
     " JOIN information_schema.TABLES t ON c.TABLE_SCHEMA=t.TABLE_SCHEMA AND c.TABLE_NAME=t.TABLE_NAME"
     f" WHERE TABLE_TYPE='BASE TABLE' AND c.TABLE_SCHEMA{_NOT_SYSTEM}"
     " ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, ORDINAL_POSITION"
@@ -52,6 +54,7 @@ _WITH_FRACTION: Final = frozenset({"datetime", "timestamp", "time"})
 
 Wanted = Callable[[str, str], bool]
 Name = tuple[str, str]
+Keys = dict[str, list[tuple[str, int | None]]]
 
 
 def read(connection: Connection, wants: Wanted) -> list[TableVersion]:
@@ -60,15 +63,34 @@ def read(connection: Connection, wants: Wanted) -> list[TableVersion]:
     for schema, table, *column in connection.rows(_COLUMNS.encode()):
         if wants(schema, table):
             columns.setdefault((schema, table), []).append(tuple(column))
-    keys: dict[Name, dict[str, list[tuple[str, int | None]]]] = {}
+    keys: dict[Name, Keys] = {}
     for schema, table, index, column_name, length in connection.rows(_KEYS.encode()):
         keys.setdefault((schema, table), {}).setdefault(index, []).append((column_name, length))
+    if dialect_of(connection) is Dialect.TIDB:
+        for name in list(columns):
+            _take_listed_now(connection, name, columns, keys)
     checked = _json_columns(connection)
     connection.rollback()
     return [
         TableVersion(_info(number, name, described, keys.get(name, {}), checked), *name, 0)
         for number, (name, described) in enumerate(columns.items(), 1)
     ]
+
+
+def _take_listed_now(
+    connection: Connection, name: Name, columns: dict[Name, list[tuple[Any, ...]]], keys: dict[Name, Keys]
+) -> None:
+    with connection.cursor() as cursor:
+        try:
+            columns[name] = list(listed_now(cursor, columns[name], name))
+            parts = keys_of(cursor, "", name, Dialect.TIDB)
+        except NoSuchTable:
+            del columns[name]
+            return
+    keys[name] = {}
+    for index, _, column_name, length, non_unique, *_ in parts:
+        if not int(non_unique):
+            keys[name].setdefault(index, []).append((column_name, length))
 
 
 def _json_columns(connection: Connection) -> frozenset[tuple[str, str, str]]:
@@ -86,7 +108,7 @@ def _info(
     number: int,
     name: Name,
     described: list[tuple[Any, ...]],
-    keys: dict[str, list[tuple[str, int | None]]],
+    keys: Keys,
     checked: frozenset[tuple[str, str, str]],
 ) -> TableInfo:
     primary = {column for column, _ in keys.get("PRIMARY", ())}
@@ -113,7 +135,7 @@ def _info(
 
 
 def _column(place: int, described: tuple[Any, ...], is_primary: bool, is_json: bool) -> Column:
-    name, data_type, column_type, nullable, charset, collation, extra = (
+    name, column_type, nullable, collation, data_type, charset, extra = (
         str(cell or "") for cell in described
     )
     kind, text = data_type.lower(), column_type.lower()

@@ -15,8 +15,10 @@ from drainer.mysql.errors import TransientError
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
 from drainer.mysql.table_reader import columns_of, keys_of, read_table
+from drainer.relay import downstream_definitions
 from tests.fakes.tidb_sql import tidb_sql
 from tidb_binlog.errors import DownstreamError
+from tidb_binlog.table_info import WHOLE_COLUMN
 
 pytestmark = pytest.mark.integration
 
@@ -80,6 +82,7 @@ def test_a_tidb_lists_a_table_twice_without_lengths_of_keys_and_with_what_anothe
     with tidb_sql(mariadb) as target:
         connection = connect(target)
         table = read_table(connection, "look", "t")
+        (defined,) = downstream_definitions.read(connection, lambda *name: name == ("Look", "T"))
         server.run("ALTER TABLE Look.T RENAME Look.other")
         assert read_table(connection, "Look", "T") is None
         connection.close()
@@ -89,6 +92,11 @@ def test_a_tidb_lists_a_table_twice_without_lengths_of_keys_and_with_what_anothe
         UniqueKey("PRIMARY", (KeyPart("Id"),)),
         UniqueKey("z", (KeyPart("a", 3), KeyPart("Id"))),
     )
+    assert [column.name for column in defined.info.columns] == ["Id", "a"]
+    assert [[(part.name, part.length) for part in index.columns] for index in defined.info.indexes] == [
+        [("Id", WHOLE_COLUMN)],
+        [("a", 3), ("Id", WHOLE_COLUMN)],
+    ]
 
 
 def test_a_tidb_whose_table_changes_meanwhile_is_to_be_asked_again() -> None:
