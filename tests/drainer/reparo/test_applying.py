@@ -104,7 +104,8 @@ def test_another_process_at_the_same_job_is_refused(
     monkeypatch.setattr(job, "ENDING_S", 0.0)
     other = connect(target)
     number = job.Job.of(config_for(target, archive)).number
-    assert session_lock.claim(other, session_lock.Claims(SCHEMA, number).name(session_lock.STORE))
+    lock = session_lock.Claims(SCHEMA, number).name(session_lock.STORE)
+    assert session_lock.claim(other, lock, wait_s=60), "the server may see late that the first one ended"
     try:
         with pytest.raises(Conflict, match=r"another reparo is at the job .* KILL"):
             apply(target, archive)
