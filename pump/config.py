@@ -174,6 +174,7 @@ class PumpConfig(NodeConfig):
     stop_write_at_bytes: int = option(
         "10 GiB",
         key="storage.stop-write-at-available-space",
+        flag="stop-write-at-available-space",
         kind="size",
         help="free disk space below which prewrites are refused",
         more="Ends of transactions are still accepted until a sixteenth of it is left: a log that runs "

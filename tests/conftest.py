@@ -53,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A process that runs a part of the tests is told the width of a terminal that it does not have.
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
+    # How much room a machine has left is nothing that a test may depend on.
+    os.environ["PUMP_STOP_WRITE_AT_AVAILABLE_SPACE"] = "64 MiB"
     # What a shell starts with `&`, nohup or a CI ignores these, and so would every process that a test starts
     # and then interrupts. One with a handler of ours gives its children the default.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):

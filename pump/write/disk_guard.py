@@ -25,13 +25,14 @@ class DiskGuard:
 
     def __init__(self, path: str, floor: int) -> None:
         self._path = path
-        self._floor = floor
         self.disk = Disk(0, floor)
+        self.change_floor(floor)
 
     def change_floor(self, floor: int) -> None:
         """Prewrites are refused at this from now on."""
         self._floor = floor
         self.disk = Disk(self.disk.available, floor)
+        metrics.SIZE_BYTES.labels("floor").set(floor)
 
     async def refresh(self) -> None:
         """Ask once; raises `OSError`."""

@@ -27,7 +27,11 @@ from tidb_binlog.status.troubles import (
     troubles,
 )
 
-SPACE_LOW_GIB: Final = 20
+DEFAULT_FLOOR: Final = 10 << 30
+"""Free bytes below which a pump refuses prewrites unless its configuration says otherwise; Go's, too."""
+LOW_FLOORS: Final = 2
+"""Space is low below so many times the floor: 20 GiB by default, as rules of TiDB have it."""
+_DISK: Final = "binlog_pump_storage_storage_size_bytes"
 OPEN_S: Final = 60
 SILENT_S: Final = 30
 INDEX_BEHIND_S: Final = 60
@@ -73,7 +77,8 @@ def _refuses(document: PumpDocument) -> Iterator[Said]:
 
 def _space(document: PumpDocument) -> Iterator[Said]:
     disk = (document.pump or _NOTHING).disk
-    if disk.available is not None and (disk.floor or 0) < disk.available < SPACE_LOW_GIB << 30:
+    low = LOW_FLOORS * (disk.floor or DEFAULT_FLOOR)
+    if disk.available is not None and (disk.floor or 0) < disk.available < low:
         yield Said(f"has {size(disk.available)} free on its disk")
 
 
@@ -189,12 +194,13 @@ CONDITIONS: Final[tuple[Condition[PumpDocument], ...]] = (
     Condition(
         "BinlogPumpSpaceLow",
         WARNING,
-        f"Less than {SPACE_LOW_GIB} GiB are left on the disk of a pump",
+        "A pump has less than twice the space at which it refuses prewrites",
         _space,
         "free space, or keep less (gc)",
         Rule(
-            'binlog_pump_storage_storage_size_bytes{type="available"}'
-            f" < {SPACE_LOW_GIB} * 1024 * 1024 * 1024",
+            f'{_DISK}{{type="available"}} < ignoring(type) {LOW_FLOORS} * ({_DISK}{{type="floor"}} > 0)'
+            f' or ({_DISK}{{type="available"}} unless ignoring(type) {_DISK}{{type="floor"}} > 0)'
+            f" < {LOW_FLOORS * DEFAULT_FLOOR}",
             "{{ $value | humanize1024 }}B are left. Prewrites are refused below stop-write-at-available-space"
             ": free space, or keep less (gc).",
             pause="10s",

@@ -38,6 +38,7 @@ MARIADB_PORT = 3307
 DRAINER_PORT = 8249
 PUMP_PORT = 8250
 KEPT_DAYS = 3650  # what was recorded long ago is not old
+PUMP_FLOOR = "256MiB"  # a machine with little room left can try it, too
 
 # No proxy of the environment may come between us and loopback.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -148,6 +149,7 @@ class Cluster:
             f"--data-dir={self.directory / name}",
             f"--node-id={name}",
             f"--gc={KEPT_DAYS}",
+            f"--stop-write-at-available-space={PUMP_FLOOR}",
         ]
         return Node(name, self._python(name, "pump", arguments), address, f"http://{address}/status")
 

@@ -39,6 +39,10 @@ def still(value: float) -> str:
     return f"{value}x{FOREVER}"
 
 
+NOTHING: Final = f"_x{FOREVER}"
+"""No series."""
+
+
 def moving(by: float, since: float = 0) -> str:
     """Growing with each step."""
     return f"{since}+{by}x{FOREVER}"
@@ -90,6 +94,7 @@ def pump(instance: str) -> dict[str, str]:
         named("binlog_pump_storage_error_count", instance, type="write_binlog"): still(0),
         named("binlog_pump_storage_storage_size_bytes", instance, type="capacity"): still(200 * GIB),
         named("binlog_pump_storage_storage_size_bytes", instance, type="available"): still(100 * GIB),
+        named("binlog_pump_storage_storage_size_bytes", instance, type="floor"): still(10 * GIB),
         named("binlog_pump_stage_lag_seconds", instance, stage="indexed"): still(0.1),
         named("binlog_pump_retention_drainer_left_seconds", instance, id="drainer-1"): still(500_000),
         named("binlog_pump_admission_refused_total", instance, reason="state"): still(3),
@@ -180,8 +185,11 @@ class Scenario:
         }
 
 
-def sized(values: str) -> dict[str, str]:
-    return {named("binlog_pump_storage_storage_size_bytes", ONE, type="available"): values}
+def sized(values: str, floor: str = still(10 * GIB)) -> dict[str, str]:
+    return {
+        named("binlog_pump_storage_storage_size_bytes", ONE, type="available"): values,
+        named("binlog_pump_storage_storage_size_bytes", ONE, type="floor"): floor,
+    }
 
 
 def refused(reason: str) -> str:
@@ -228,6 +236,22 @@ SCENARIOS: Final = (
         not_yet=1,
     ),
     Scenario("little space is left", sized(still(19 * GIB)), (("BinlogPumpSpaceLow", ONE),)),
+    Scenario(
+        "a pump that does not say its floor has little space",
+        sized(still(19 * GIB), NOTHING),
+        (("BinlogPumpSpaceLow", ONE),),
+    ),
+    Scenario(
+        "a pump that refuses at no floor has little space",
+        sized(still(19 * GIB), still(0)),
+        (("BinlogPumpSpaceLow", ONE),),
+    ),
+    Scenario("a small volume with a small floor", sized(still(3 * GIB), still(GIB)), minutes=1),
+    Scenario(
+        "a small volume with little space",
+        sized(still(1.5 * GIB), still(GIB)),
+        (("BinlogPumpSpaceLow", ONE),),
+    ),
     Scenario("space is used and given back", sized(then((100 * GIB, 30), (21 * GIB, REST))), minutes=30.5),
     Scenario(
         "the disk will be full within two hours",

@@ -55,8 +55,6 @@ RATE: Final = "10s"
 DATABASES: Final = ("tidb_binlog", "metered")
 PUMPS: Final = ("pump-1", "pump-2")
 AT_ONCE: Final = ("BinlogPumpDown", "BinlogDrainerDdlWaits")
-OF_THIS_MACHINE: Final = {"BinlogPumpSpaceLow"}
-"""Fires where less than 20 GiB are free."""
 NEVER_HERE: Final = {
     "binlog_drainer_drift_text_values_total",  # needs a column of another character set
     "binlog_common_door_refused_total",  # needs a peer that reaches a limit
@@ -86,10 +84,9 @@ class Prometheus:
         return found
 
     def firing(self) -> set[str]:
-        found = {
+        return {
             one["labels"]["alertname"] for one in self.ask("alerts")["alerts"] if one["state"] == "firing"
         }
-        return found - OF_THIS_MACHINE
 
 
 @dataclass

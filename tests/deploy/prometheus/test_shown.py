@@ -168,7 +168,7 @@ def test_all_five_say_the_same_of_what_fires(name: str) -> None:
 
 
 def test_nothing_is_said_of_a_node_that_is_well() -> None:
-    disk = {"disk": {"available": 50 * GIB, "floor": 30 * GIB}}
+    disk = {"disk": {"available": 3 * GIB, "floor": GIB}}
     for kind, raw in ((PUMPS, pump_document(disk)), (DRAINERS, drainer_document({}))):
         told, found, _, unready = asked(kind, raw)
         assert not told

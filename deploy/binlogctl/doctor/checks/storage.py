@@ -16,18 +16,16 @@ from tidb_binlog import tso
 from tidb_binlog.cluster import node as states
 from tidb_binlog.cluster.registry import DRAINERS, PUMPS
 from tidb_binlog.status.pump import DiskStatus, PumpDocument, PumpStatus, RetentionStatus
-from tidb_binlog.status.pump_conditions import ALARM_S, LOSES_H, of_pump
+from tidb_binlog.status.pump_conditions import ALARM_S, DEFAULT_FLOOR, LOSES_H, of_pump
 from tidb_binlog.status.troubles import ERROR
 
-GO_FLOOR: Final = 10 << 30
-"""What a Go pump's stop-write-at-available-space is unless its file says otherwise."""
 _KEY: Final = "storage.stop-write-at-available-space"
 
 
 def check_disk(subject: str, disk: DiskStatus, capacity: int | None) -> list[Finding]:
     """One pump's file system. `capacity`: bytes of the whole volume."""
     assert disk.available is not None
-    floor = disk.floor if disk.floor is not None else GO_FLOOR
+    floor = disk.floor if disk.floor is not None else DEFAULT_FLOOR
     guess = " (assumed, the default)" if disk.floor is None else ""
     seen = f"{_size(disk.available)} free" + (f" of {_size(capacity)}" if capacity else "")
     seen += f", prewrites are refused below {_size(floor)}{guess}"

@@ -561,6 +561,7 @@ async def test_volume_that_is_too_small_is_found(doctor: Doctor) -> None:
     config.write_text('gc = "1h"\n[storage]\nstop-write-at-available-space = "4 EiB"\n')
     arguments = [f"--config={config}", f"--addr=127.0.0.1:{port}", f"--pd-urls={cluster.etcd_endpoint}"]
     arguments += [f"--data-dir={cluster.directory / 'greedy'}", "--node-id=greedy"]
+    arguments += ["--stop-write-at-available-space=4EiB"]
     process = cluster.supervisor.adopt(cluster.command("greedy", "pump", arguments))
     process.start()
     try:
