@@ -65,13 +65,17 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class System:
-    """An empty Debian that packages are installed in."""
+    """A Debian that packages are installed in: empty but for its interpreter."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         for directory in ("etc", "var/lib/dpkg/info", "var/lib/dpkg/updates"):
             (root / directory).mkdir(parents=True)
         (root / "var/lib/dpkg/status").touch()
+        # debhelper makes links below /usr relative: so an environment finds Debian's Python below the root.
+        (root / "usr/bin").mkdir(parents=True)
+        for python in Path("/usr/bin").glob("python3*"):
+            (root / "usr/bin" / python.name).symlink_to(python)
 
     def dpkg(self, *arguments: str | Path) -> str:
         forced = ("--force-script-chrootless", "--force-depends", "--force-confold")

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -59,8 +58,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive = release_check.built("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
     assert archive.name == f"tidb_binlog-{VERSION}.tar.gz"
     out = tmp_path_factory.mktemp("unpacked")
-    with tarfile.open(archive) as packed:
-        packed.extractall(out, filter="data")
+    release_check.unpack(archive, out)
     return out / f"tidb_binlog-{VERSION}"
 
 

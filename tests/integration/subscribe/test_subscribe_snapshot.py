@@ -74,7 +74,7 @@ def run():
 try:
     run()
 except drainer.SnapshotLost as error:
-    print("lost", error.hint)
+    print("lost", error.hint, flush=True)
     store.execute("DELETE FROM rows")
     store.execute("DELETE FROM kept")
     run()

@@ -15,6 +15,7 @@ from drainer.spark.local import json_lines
 from drainer.txn import Transaction
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support.relay_world import items
+from tests.pump.support.corpus import SAFE
 
 WITHOUT = """
 import importlib.abc, sys
@@ -132,7 +133,7 @@ def test_rows_need_the_extra_subscribe_alone(archive: str) -> None:
 def test_a_value_log_becomes_an_archive(tmp_path: Path) -> None:
     golden = Path("tests/golden/corpus/basic")
     with tarfile.open(golden / "pump-data.tar.gz") as recorded:
-        recorded.extractall(tmp_path, filter="data")
+        recorded.extractall(tmp_path, **SAFE)
     history = golden / "ddl_jobs.jsonl.gz"
     to = tmp_path / "exported"
     done = run(
