@@ -50,8 +50,8 @@ _SOURCES = re.compile(r"^from tests.architecture.source import .*\bmodules\b", r
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A process that runs a part of the tests is told the width of a terminal that it does not have; and what a
-    # program prints before it is killed is not to be there on one machine alone.
+    # A process that runs a part of the tests is told the width of a terminal that it does not have.
+    # What a program has printed before it is killed must not be there on one machine alone.
     for name in ("COLUMNS", "LINES", "PYTHONUNBUFFERED"):
         os.environ.pop(name, None)
     # How much room a machine has left is nothing that a test may depend on.
