@@ -28,13 +28,11 @@ from tests.crash import ledger
 from tests.crash.ledger import ACKNOWLEDGED, Ledger, LedgerWriter
 from tests.pump.support.process import ROOT, PumpClient, PumpProcess
 from tests.waiting import PATIENCE_S
-from tidb_binlog import binlog, tso
+from tidb_binlog import binlog
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.net.port import free_ports
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 
-# No timestamp that the pump itself draws stands between ours; a day ahead it would take none of them.
-AHEAD_MS = 12 * 3600 * 1000
 WAYS = ("batch", "single")
 _IN_FLIGHT = 64
 
@@ -109,24 +107,32 @@ async def settle(path: Path, address: str, cluster_id: int, known: Ledger) -> No
     known.read(path)
 
 
-async def judge(pump: PumpProcess, path: Path, cluster_id: int, known: Ledger) -> Comparison:
-    """`settle`, then `compare` with what the pump serves."""
-    await settle(path, pump.address, cluster_id, known)
-    client = PumpClient(pump.address, cluster_id)
-    try:
-        return await compare(client, known)
-    finally:
-        await client.close()
-
-
 @dataclass(frozen=True)
 class Stage(Generic[AnyPump]):
     """A pump that is not started yet, and the ledger of what it is going to be told."""
 
     pump: AnyPump
-    cluster_id: int
+    upstream: StandaloneUpstream
     path: Path
     known: Ledger
+
+    async def writer(self, way: str) -> subprocess.Popen[bytes]:
+        """A process that writes until the pump is gone. The upstream's clock stands: no timestamp that the
+        pump draws lies between the writer's, all within the seconds that a clock may be ahead."""
+        first_ts = await self.upstream.oracle.timestamp()
+        await self.upstream.oracle.pin(first_ts)
+        given = (str(self.path), self.pump.address, str(self.upstream.cluster_id), str(first_ts + 1), way)
+        return subprocess.Popen([sys.executable, "-m", "tests.crash.ledger", *given], cwd=ROOT)
+
+    async def judge(self) -> Comparison:
+        """`settle`, then `compare` with what the pump serves; the clock runs on beyond all of it."""
+        await settle(self.path, self.pump.address, self.upstream.cluster_id, self.known)
+        await self.upstream.oracle.unpin()
+        client = PumpClient(self.pump.address, self.upstream.cluster_id)
+        try:
+            return await compare(client, self.known)
+        finally:
+            await client.close()
 
 
 @asynccontextmanager
@@ -138,37 +144,34 @@ async def stage(directory: Path, kind: type[AnyPump]) -> AsyncIterator[Stage[Any
     upstream = await StandaloneUpstream.connect(server.endpoint)
     path = directory / "ledger"
     path.touch()
-    known = Ledger(last_ts=tso.compose(int(time.time() * 1000) + AHEAD_MS))
     try:
-        yield Stage(pump, upstream.cluster_id, path, known)
+        yield Stage(pump, upstream, path, Ledger())
     finally:
         pump.end()
         await upstream.close()
         server.stop()
 
 
-async def run_round(
-    pump: PumpProcess, path: Path, cluster_id: int, known: Ledger, way: str, wanted: int, rng: random.Random
-) -> None:
+async def run_round(at: Stage[PumpProcess], way: str, wanted: int, rng: random.Random) -> None:
     """Write until `wanted` more are acknowledged, and a little longer; the pump is dead then."""
-    command = [sys.executable, "-m", "tests.crash.ledger", str(path), pump.address, str(cluster_id)]
-    writer = subprocess.Popen([*command, str(known.last_ts + 1), way], cwd=ROOT)
+    known = at.known
+    writer = await at.writer(way)
     goal = len(known.acknowledged) + wanted
     try:
         async with asyncio.timeout(600):
             while len(known.acknowledged) < goal:
                 assert writer.poll() is None, "the writer ended before the pump was killed"
                 await asyncio.sleep(0.02)
-                known.read(path)
+                known.read(at.path)
         await asyncio.sleep(rng.uniform(0, 0.3))
-        pump.kill()
+        at.pump.kill()
         await asyncio.to_thread(writer.wait, PATIENCE_S)
     finally:
         if writer.poll() is None:
             writer.kill()
             writer.wait(PATIENCE_S)
     assert writer.returncode == 0, "the writer failed"
-    known.read(path)
+    known.read(at.path)
 
 
 async def campaign(directory: Path, rounds: int, acks: int, seed: int) -> bool:
@@ -178,13 +181,13 @@ async def campaign(directory: Path, rounds: int, acks: int, seed: int) -> bool:
         await pump.start_and_wait()
         for number in range(rounds):
             way = WAYS[number % 2]
-            await run_round(pump, at.path, at.cluster_id, known, way, -(-acks // rounds), rng)
+            await run_round(at, way, -(-acks // rounds), rng)
             began_s = time.monotonic()
             await pump.start_and_wait()
             up_s = time.monotonic() - began_s
             unanswered, orphans = len(known.unanswered), len(known.open)
             acknowledged = len(known.acknowledged)
-            found = await judge(pump, at.path, at.cluster_id, known)
+            found = await at.judge()
             clean = clean and found.is_clean
             print(
                 f"round {number + 1:2} {way:6} acknowledged {acknowledged:7} unanswered {unanswered:3}"

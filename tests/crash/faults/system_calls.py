@@ -23,8 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.crash import ledger
-from tests.crash.acknowledged import WAYS, judge, stage
-from tests.crash.ledger import Ledger
+from tests.crash.acknowledged import WAYS, Stage, stage
 from tests.pump.support.process import ROOT, PumpProcess
 from tests.waiting import PATIENCE_S
 from tidb_binlog.record import encode_value
@@ -42,13 +41,14 @@ class TracedPump(PumpProcess):
     at: tuple[str, int] | None = None
 
     def start(self, *flags: str) -> None:
-        prefix: list[str] = []
-        if self.at is not None:
-            call, number = self.at
-            prefix = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", *self._paths()]
-            prefix += [f"--trace={call}", f"--inject={call}:signal=KILL:when={number}"]
+        if self.at is None:
+            super().start(*flags)
+            return
+        call, number = self.at
+        prefix = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", *self._paths()]
+        prefix += [f"--trace={call}", f"--inject={call}:signal=KILL:when={number}"]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self.child = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "pump", *self.arguments, *flags],
                 cwd=ROOT,
                 stdout=log,
@@ -69,25 +69,25 @@ class TracedPump(PumpProcess):
 
     @property
     def is_dead(self) -> bool:
-        return self._process is not None and self._process.poll() is not None
+        return self.child is not None and self.child.poll() is not None
 
 
-async def suffer(pump: TracedPump, path: Path, cluster_id: int, known: Ledger, way: str) -> str:
+async def suffer(at: Stage[TracedPump], way: str) -> str:
     """Start under the tracer and write until the pump is dead; where it died, or that it did not."""
+    pump = at.pump
     pump.start()
     with suppress(AssertionError, TimeoutError):
         await pump.until_up()
     if pump.is_dead:
         return "while starting"
-    command = [sys.executable, "-m", "tests.crash.ledger", str(path), pump.address, str(cluster_id)]
-    writer = subprocess.Popen([*command, str(known.last_ts + 1), way], cwd=ROOT, stderr=subprocess.DEVNULL)
+    writer = await at.writer(way)
     until_s = time.monotonic() + LOAD_S
     while not pump.is_dead and time.monotonic() < until_s:
         await asyncio.sleep(0.02)
     died = pump.is_dead
     pump.kill()
     await asyncio.to_thread(writer.wait, PATIENCE_S)
-    known.read(path)
+    at.known.read(at.path)
     return "under load" if died else "not reached"
 
 
@@ -118,10 +118,10 @@ async def campaign(directory: Path, calls: list[str], points: int, seed: int) ->
                 if is_torn and (pump.directory / "value").is_dir():
                     tear(pump, rng)
                 pump.at = (call, _when(call, number, points, rng))
-                seen[await suffer(pump, at.path, at.cluster_id, known, WAYS[number % 2])] += 1
+                seen[await suffer(at, WAYS[number % 2])] += 1
                 pump.at = None
                 await pump.start_and_wait()
-                found = await judge(pump, at.path, at.cluster_id, known)
+                found = await at.judge()
                 pump.kill()
                 clean = clean and found.is_clean
                 if not found.is_clean:

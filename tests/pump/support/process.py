@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -34,7 +35,7 @@ class PumpProcess:
             *flags,
         ]
         self.log = directory.with_name(directory.name + ".log")
-        self.child: Forked | None = None
+        self.child: Forked | subprocess.Popen[bytes] | None = None
 
     def start(self, *flags: str) -> None:
         self.child = Forked("pump", [*self.arguments, *flags], self.log)
