@@ -24,7 +24,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NoSuchTable
 from drainer.points.snapshot.drainer_hold import is_waiting
 from tests.rig.tidb.statements import SCHEMAS, full
-from tests.rig.workload.limits import MARIADB, as_bytes
+from tests.rig.workload.limits import MARIADB, as_stored
 
 _FORMS: Final = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), "int"),
@@ -80,7 +80,7 @@ class Tables:
             table = ExpectedTable(schema, name, forms, key, ())
             rows = meaning(table, reader.rows(table))
             if not key:  # rows with a key are compared value by value, see `MARIADB`
-                rows = [tuple(map(as_bytes, forms, row)) for row in rows]
+                rows = [tuple(map(as_stored, forms, row)) for row in rows]
             found.append(ExpectedTable(schema, name, forms, key, rows))
         return found
 

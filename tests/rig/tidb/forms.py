@@ -143,7 +143,7 @@ collate utf8mb4_general_ci
 default charset utf8mb4 collate utf8mb4_unicode_ci
 comment 'table {n}'
 auto_increment {bound}
-force auto_increment {n}
+force auto_increment {fresh}
 auto_random_base {bound}
 shard_row_id_bits 3
 add index {index} ({parts})

@@ -63,6 +63,8 @@ class Catalogue:
     """DDL that is under way."""
     indexes: dict[Name, tuple[str, ...]] = field(default_factory=dict)
     dropped: list[Name] = field(default_factory=list)
+    forced: int = 0
+    """The highest counter of rows that was set: if one goes back, TiDB puts rows in the place of others."""
 
 
 def quote(name: str) -> str:
@@ -227,6 +229,10 @@ class Statements:
 
     def _bound_(self) -> int:
         return self._random.randrange(30, 400)
+
+    def _fresh_(self) -> int:
+        self._catalogue.forced += 100_000
+        return self._catalogue.forced
 
     def _place_(self) -> str:
         return self._random.choice(("", "", "", " first", f" after {quote(self._any_column().name)}"))

@@ -15,15 +15,16 @@ from typing import Final
 from binlog_playground.check.verify import Canonical, ColumnForm, Limit, Raw, TableName
 
 _CODECS: Final = {"latin1": "cp1252", "ascii": "ascii"}
+_TINYTEXT, _TEXT = 255, 65535
 
 
 def _outside_charset(column: ColumnForm, expected: Canonical, actual: Canonical) -> bool:
     """The column's character set does not have the text, and what is there is what is stored then."""
     if not _is_outside(column, expected):
         return False
-    if isinstance(expected, str) and actual == _with_marks(expected, _CODECS[column.charset]):
+    if isinstance(expected, str) and actual == _with_marks(column, expected):
         return True
-    return actual == as_bytes(column, expected)
+    return actual == as_stored(column, expected)
 
 
 def _is_outside(column: ColumnForm, expected: Canonical) -> bool:
@@ -39,16 +40,30 @@ def _is_outside(column: ColumnForm, expected: Canonical) -> bool:
     return False
 
 
-def _with_marks(text: str, codec: str) -> str:
+def _with_marks(column: ColumnForm, text: str) -> str:
+    codec = _CODECS[column.charset]
     return text.encode(codec, "replace").decode(codec)
 
 
-def as_bytes(column: ColumnForm, expected: Canonical) -> Canonical:
-    """How bytes that are kept as they are show: each is a character of latin1, as MySQL has it."""
+def as_stored(column: ColumnForm, expected: Canonical) -> Canonical:
+    """A text that the column's character set does not have, as it stands there: its bytes where any byte is
+    legal and they fit, each a character of latin1 as MySQL has it; else with question marks."""
     if not _is_outside(column, expected):
         return expected
-    raw = bytes.fromhex(expected.hex) if isinstance(expected, Raw) else str(expected).encode()
+    if isinstance(expected, Raw):
+        raw = bytes.fromhex(expected.hex)
+    else:
+        text = str(expected)
+        raw = text.encode()
+        if column.charset != "latin1" or len(raw) > _length(column.type):
+            return _with_marks(column, text)
     return "".join(_latin1(byte) for byte in raw)
+
+
+def _length(column_type: str) -> int:
+    """In characters of one byte."""
+    match = re.search(r"\((\d+)\)", column_type)
+    return int(match[1]) if match else _TINYTEXT if column_type.startswith("tinytext") else _TEXT
 
 
 def _latin1(byte: int) -> str:
@@ -88,7 +103,7 @@ MARIADB: Final[tuple[Limit, ...]] = (
         "TiDB stores any UTF-8 text in latin1 and ascii columns; MariaDB stores these characters, and "
         "of other text the bytes where they fit",
         _outside_charset,
-        as_bytes,
+        as_stored,
     ),
     Limit(
         "negative zero",

@@ -15,7 +15,7 @@ from binlog_playground.check.verify import (
     compare,
     show,
 )
-from tests.rig.workload.limits import MARIADB
+from tests.rig.workload.limits import MARIADB, as_stored
 from tidb_binlog.errors import Corruption
 
 COLUMNS = (ColumnForm("id", "int"), ColumnForm("v", "text"))
@@ -133,6 +133,19 @@ def test_the_documented_limit_is_about_characters_the_charset_lacks() -> None:
     assert not limit.explains(latin1, Raw("ff"), "?")
     assert not limit.explains(latin1, "é", "?")
     assert not limit.explains(ColumnForm("c", "text", "varchar(10)", "utf8mb4"), "日本", "??")
+
+
+def test_a_text_outside_the_charset_is_stored_as_its_bytes_where_they_are_legal_and_fit() -> None:
+    def stored(kind: str, charset: str, text: str) -> object:
+        return as_stored(ColumnForm("c", "text", kind, charset), text)
+
+    assert stored("varchar(6)", "latin1", "日本") == "æ—¥æœ¬"
+    assert stored("varchar(5)", "latin1", "日本") == "??"
+    assert stored("text", "latin1", "日本") == "æ—¥æœ¬"
+    assert stored("tinytext", "latin1", "日" * 86) == "?" * 86
+    assert stored("tinytext", "ascii", "谩a") == "?a"
+    assert stored("varchar(9)", "latin1", "é") == "é"
+    assert stored("varchar(9)", "utf8mb4", "日") == "日"
 
 
 def test_rows_whose_key_the_charset_lacks_find_each_other() -> None:
