@@ -14,6 +14,7 @@ from drainer.ddl.derive.render import (
     Server,
     collated,
     column_clause,
+    expression,
     fitting,
     key_clause,
     name_of,
@@ -32,7 +33,7 @@ def create(
 ) -> Derived:
     """`replace`: a view of that name may be there."""
     if definition.view is not None:
-        return _view(definition, table, replace=replace)
+        return _view(definition, table, server, replace=replace)
     if definition.sequence is not None:
         return _sequence(definition, table, server)
     return _table(definition, table, server, route)
@@ -106,14 +107,14 @@ def _options(definition: Definition, server: Server) -> str:
     return text
 
 
-def _view(definition: Definition, view: Name, *, replace: bool) -> Derived:
+def _view(definition: Definition, view: Name, server: Server, *, replace: bool) -> Derived:
     """A view has no rows: whatever is refused, nothing is lost."""
     assert definition.view is not None
     listed = ",".join(name_of(column.name) for column in definition.columns)
     verb = "CREATE OR REPLACE" if replace else "CREATE"
     text = (
         f"{verb} ALGORITHM={definition.view.algorithm} SQL SECURITY {definition.view.security}"
-        f" VIEW {name_of(*view)} ({listed}) AS {definition.view.select}"
+        f" VIEW {name_of(*view)} ({listed}) AS {expression(definition.view.select, server)}"
     )
     return of([step(text, lacks=f"view {'.'.join(view)}")])
 

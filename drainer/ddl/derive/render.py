@@ -232,16 +232,30 @@ def _now(column: Column) -> str:
 
 
 _PLAIN_TEXT: Final = re.compile(r"'[ -&(-\[\]-~]*'")
-_LITERAL: Final = re.compile(r"(?i)(_utf8mb4)?('(?:[^'\\]|\\.|'')*')")
+_LITERAL: Final = re.compile(r"(?i)`[^`]*`|(?:_([a-z0-9]+))?('(?:[^'\\]|\\.|'')*')")
+_CONVERTED: Final = ("gbk", "gb18030")
 
 
 def expression(text: str, server: Server) -> str:
-    """An expression of a definition. MariaDB keeps `_utf8mb4'é'` as a text without the backslashes of its
+    """An expression of a definition. TiDB keeps literals as UTF-8, whatever character set they name, and
+    counts so; of GBK it takes the bytes. MariaDB keeps `_utf8mb4'é'` as a text without the backslashes of its
     bytes, and computes with that, and cannot read a quote in it again; the session has the same character
     set."""
-    if server.dialect is not Dialect.MARIADB:
+    if server.dialect is Dialect.TIDB:
         return text
-    return _LITERAL.sub(lambda match: match[0] if _PLAIN_TEXT.fullmatch(match[2]) else match[2], text)
+    bare = server.dialect is Dialect.MARIADB
+    return _LITERAL.sub(lambda match: _own_literal(match, bare=bare), text)
+
+
+def _own_literal(match: re.Match[str], *, bare: bool) -> str:
+    charset, text = (match[1] or "").lower(), match[2]
+    if text is None or _PLAIN_TEXT.fullmatch(text):
+        return match[0]
+    if charset == "binary":
+        raw = text[1:-1].replace("''", "'").encode("utf-8", "surrogateescape")
+        return f"x'{raw.hex()}'" if bare and b"\\" not in raw else match[0]
+    unicode = text if bare or not charset else f"_utf8mb4{text}"
+    return f"convert({unicode} using {charset})" if charset in _CONVERTED else unicode
 
 
 _COMPUTED_ALIKE: Final = re.compile(

@@ -215,7 +215,8 @@ def types() -> Iterator[Make]:
 
 def generated(up: Upstream, expression: str, collate: str, value: str) -> None:
     of = {"Charset": collate.partition("_")[0], "Collate": collate}
-    may = ["named"] if collate == "latin1_bin" and "concat" not in expression else []
+    lacks = "日" in expression or (collate == "latin1_bin" and "concat" not in expression)
+    may = ["named"] if lacks else []
     table = up.create(f"{expression} of {collate}", column("v", kind(ti.VARCHAR, 20, **of)), may=may)
     up.insert(table, [row(0, v="é")])
     made = column("g", kind(ti.VARCHAR, 60, **UTF8MB4), generated_expr_string=expression, id=up.next_id())
@@ -246,9 +247,16 @@ def texts() -> Iterator[Make]:
             yield partial(generated, expression=f"{function}(`v`)", collate=collate, value=value)
         yield partial(generated, expression="concat(`v`, _utf8mb4'é''')", collate=collate, value="éé'")
         yield partial(generated, expression="concat(`v`, _utf8mb4'''')", collate=collate, value="é'")
+        for charset in ("latin1", "ascii", "utf8", "gbk"):  # of the session that wrote it
+            last = f"right(concat(`v`, _{charset}'日本'), 1)"
+            yield partial(generated, expression=last, collate=collate, value="本")
+    for charset in ("latin1", "utf8mb4", "binary"):
+        expression = f"length(concat(_{charset}'日本', left(`v`, 0)))"
+        yield partial(generated, expression=expression, collate="utf8mb4_bin", value="6")
     yield partial(viewed, select="SELECT `w` AS `x`", text="SELECT 'w'", value=1)
-    select = "SELECT CONCAT(`w`, _UTF8MB4'é') AS `x`"
-    yield partial(viewed, select=select, text="SELECT `w` OR 'é'", value="1é")
+    for charset in ("UTF8MB4", "LATIN1", "UTF8"):
+        select = f"SELECT RIGHT(CONCAT(`w`, _{charset}'é'), 2) AS `x`"
+        yield partial(viewed, select=select, text="SELECT `w` OR 'é'", value="1é")
 
 
 # Partitions ----------------------------------------------------------------------------------------------
