@@ -191,6 +191,13 @@ class Connection(pymysql.connections.Connection):
         """Execute one statement; the number of affected (for UPDATE: matched) rows."""
         return int(self.query(statement))
 
+    def run_lax(self, statement: bytes, mode: SessionMode) -> int:
+        """`run`, with values that no strict mode takes."""
+        self.run(b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
+        affected = self.run(statement)
+        self.run(b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
+        return affected
+
     def rows(self, query: bytes) -> list[tuple[Any, ...]]:
         """Execute a query and return all its rows."""
         with self.cursor() as cursor:

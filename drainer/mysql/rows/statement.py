@@ -61,6 +61,12 @@ class Statement:
     foreign_text: Text = ()
     alone: int = 0
 
+    def may_have_missed(self, affected: int) -> bool:
+        """Whether it removed less than it should have, or would not say so."""
+        if not self.sql.startswith(b"DELETE "):
+            return False
+        return b"-00" in self.sql if self.expected is None else affected < self.expected[0]
+
     def overwrote(self, affected: int) -> bool:
         """Whether rows took the place of others that no event removed. Where events are filtered, that is
         nothing unusual."""

@@ -298,12 +298,11 @@ class Copier:
             raise _Downstream(error) from None
 
     def _lax(self, statement: bytes) -> int:
-        """With values that no strict mode takes."""
-        mode = self._target.mode
-        self._execute(b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
-        affected = self._execute(statement)
-        self._execute(b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
-        return affected
+        connection = self._open()
+        try:
+            return connection.run_lax(statement, self._target.mode)
+        except SessionError as error:
+            raise _Downstream(error) from None
 
     def _empty(self, table: TableCopy) -> None:
         self._execute(b"TRUNCATE TABLE " + table.target.name)

@@ -1,0 +1,56 @@
+"""Rows that a strict TiDB does not find, and the lane removes."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from drainer.mysql.connection import Connection
+from drainer.mysql.rows.change import TableTarget
+from drainer.mysql.rows.statement import Statement
+from drainer.mysql.session_mode import DEFAULT
+from drainer.sink.mysql.lane import run
+
+
+class Server:
+    """Of five rows a strict session finds `strict`, one after it the rest."""
+
+    def __init__(self, version: str, strict: int) -> None:
+        self.server_version = version
+        self.rows = {"strict": strict, "lax": 5 - strict}
+        self.ran: list[str] = []
+
+    def run(self, _: bytes) -> int:
+        self.ran.append("strict")
+        return self.rows["strict"]
+
+    def run_lax(self, *_: object) -> int:
+        self.ran.append("lax")
+        return self.rows["lax"]
+
+
+TIDB, MARIADB = "8.0.11-TiDB-v7.5.0", "10.11.6-MariaDB"
+DELETE = b"DELETE FROM `d`.`t` WHERE `a` IN (%b)"
+WHOLE, NO_MONTH = b"'2020-01-01'", b"'2020-00-01'"
+
+
+@pytest.mark.parametrize(
+    ("version", "sql", "strict", "expected", "ran"),
+    [
+        (TIDB, DELETE % WHOLE, 2, (5, 5), ["strict", "lax"]),
+        (TIDB, DELETE % NO_MONTH, 0, (5, 5), ["strict", "lax"]),
+        (TIDB, DELETE % NO_MONTH, 5, (5, 5), ["strict"]),
+        (TIDB, DELETE % NO_MONTH, 2, None, ["strict", "lax"]),
+        (TIDB, DELETE % WHOLE, 5, None, ["strict"]),
+        (TIDB, b"INSERT INTO `d`.`t` VALUES ('2020-00-01')", 5, (6, 6), ["strict"]),
+        (MARIADB, DELETE % NO_MONTH, 5, (6, 6), ["strict"]),
+    ],
+)
+def test_what_a_strict_tidb_does_not_find_is_removed_by_a_lax_one(
+    version: str, sql: bytes, strict: int, expected: tuple[int, int] | None, ran: list[str]
+) -> None:
+    server = Server(version, strict)
+    statement = Statement(cast(TableTarget, None), sql, expected)
+    assert run(cast(Connection, server), statement, DEFAULT) == 5
+    assert server.ran == ran
