@@ -10,13 +10,13 @@ Tests  tests/contract/test_sink.py
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from drainer import metrics
 from drainer.operate.control.pause_and_reload import Control
 from drainer.sink import Sink
+from drainer.sink.early_rows import EarlyRows
 from drainer.sink.traced_items import TRACK, ItemSource, TracedItems, traced
 from drainer.stream.pull.merged import MergedBatch, Spilled
 from drainer.stream.rules.rule_history import RuleChange
@@ -26,7 +26,7 @@ from tidb_binlog.clock import SystemClock, look_later
 from tidb_binlog.errors import ConfigError, Rejected, Unavailable
 from tidb_binlog.observe import log, trace
 from tidb_binlog.status.codec import plain
-from tidb_binlog.status.drainer import EarlyRowsStatus, LaneStatus, MismatchStatus
+from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
 from tidb_binlog.status.troubles import STUCK_S
 from tidb_binlog.tso import Ts
 
@@ -35,7 +35,6 @@ logger = log.get("drainer.applier")
 HELD: Final = "held back by the operator"
 HELD_TO_COMPARE: Final = "held still for a moment, for snapshots of the downstream"
 IN_SNAPSHOT: Final = "sending the rows of the snapshot"
-_EARLY_KEPT: Final = 200
 S = TypeVar("S", bound=Sink)
 
 
@@ -98,7 +97,7 @@ class Runner(Generic[S]):
         self._doing = "starting"
         self._saving_since_s: float | None = None
         self._kinds: list[int] = []  # of the row events taken since the last flush
-        self._early_rows: deque[EarlyRowsStatus] = deque(maxlen=_EARLY_KEPT)
+        self._early_rows = EarlyRows(self._control.clock)
         self.transactions = self.rows = self.ddl = 0
 
     # -- what the status shows ---------------------------------------------------------------------
@@ -127,7 +126,7 @@ class Runner(Generic[S]):
         return self.sink.mismatches()
 
     def facts(self) -> dict[str, Any]:
-        return {"EarlyRows": plain(list(self._early_rows)), **self.sink.facts()}
+        return {"EarlyRows": plain(self._early_rows.told), **self.sink.facts()}
 
     @property
     def doing(self) -> str:
@@ -238,6 +237,7 @@ class Runner(Generic[S]):
                 if isinstance(item, Ddl):
                     await self._apply_ddl(item)
                 else:
+                    self._early_rows.note_rows(item)
                     if control.holds:
                         await self._admit(item)
                     self._count(await sink.take(item))
@@ -281,6 +281,7 @@ class Runner(Generic[S]):
             return
         await self.sink.begin_large(spilled, self._pieces(spilled))
         async for piece in self._pieces(spilled):
+            self._early_rows.note_rows(piece)
             if self._control.holds:
                 await self._admit(piece)
             self._count(await self.sink.take_piece(piece))
@@ -332,11 +333,7 @@ class Runner(Generic[S]):
             return
         await self.sink.take_ddl(ddl)
         self.ddl += not ddl.skip
-        if ddl.early and not ddl.skip:
-            tables = [".".join(name) for name in ddl.tables]
-            now_s = self._control.clock.wall_s()
-            self._early_rows.append(EarlyRowsStatus(ddl.job_id, ddl.commit_ts, now_s, tables))
-            logger.warning(ddl.early, job_id=ddl.job_id, commit_ts=ddl.commit_ts, tables=tables)
+        self._early_rows.note_ddl(ddl)
         self._doing = self.sink.verb
 
     async def _pause(self) -> None:

@@ -1,0 +1,74 @@
+"""Early rows: those of which a DDL makes something that did not come with them, with what the status shows.
+
+Rows may be written by the definition that a DDL leads to, and come before it (`Ddl.early`). Or their
+transaction began before a DDL that took a partition from its table and ended after it: TiDB put those of that
+partition where it had been, and they are gone. Which ones that are is not known here.
+
+Tests  tests/drainer/sink/test_early_rows.py
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from drainer.txn import DELETE, Ddl, Transaction
+from tidb_binlog.clock import Clock
+from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.observe import log
+from tidb_binlog.status.drainer import EarlyRowsStatus
+from tidb_binlog.tso import Ts
+
+_KEPT: Final = 200
+_TAKES_PARTITIONS: Final = frozenset(
+    {
+        ActionType.TRUNCATE_TABLE_PARTITION,
+        ActionType.DROP_TABLE_PARTITION,
+        ActionType.EXCHANGE_TABLE_PARTITION,
+    }
+)
+LATE_ROWS: Final = (
+    "rows of transactions that began before the statement and ended after it may be gone with a partition"
+)
+logger = log.get("drainer.applier")
+
+
+class EarlyRows:
+    """Of one life of a stream."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told: deque[EarlyRowsStatus] = deque(maxlen=_KEPT)
+        self._took: dict[int, EarlyRowsStatus] = {}  # by table id, the last DDL that took a partition
+        self._took_ts: Ts = 0
+
+    @property
+    def told(self) -> list[EarlyRowsStatus]:
+        return list(self._told)
+
+    def note_ddl(self, ddl: Ddl) -> None:
+        """It was taken."""
+        if ddl.skip:
+            return
+        tables = [".".join(name) for name in ddl.tables]
+        if ddl.early:
+            self._tell(EarlyRowsStatus(ddl.job_id, ddl.commit_ts, tables=tables), ddl.early)
+        if ddl.action in _TAKES_PARTITIONS:
+            took = EarlyRowsStatus(ddl.job_id, ddl.commit_ts, tables=tables)
+            self._took |= {table.id: took for table in (*ddl.before, *ddl.after)}
+            self._took_ts = ddl.commit_ts
+
+    def note_rows(self, transaction: Transaction) -> None:
+        """They are taken."""
+        if transaction.start_ts >= self._took_ts:
+            return
+        for events in transaction.tables:
+            took = self._took.get(events.table.info.id)
+            if took is not None and transaction.start_ts < took.commit_ts and set(events.kinds) != {DELETE}:
+                self._tell(took, LATE_ROWS)
+
+    def _tell(self, status: EarlyRowsStatus, text: str) -> None:
+        status.last_s = self._clock.wall_s()
+        if status not in self._told:
+            self._told.append(status)
+            logger.warning(text, job_id=status.job_id, commit_ts=status.commit_ts, tables=status.tables)

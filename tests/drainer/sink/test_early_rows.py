@@ -1,0 +1,60 @@
+"""Rows about which a DDL has something to say: before it, and of transactions that began before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drainer.sink.early_rows import EarlyRows
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
+from tests.common.rowcodec.tables import kind, table
+from tidb_binlog.clock import SystemClock
+from tidb_binlog.ddl_job import ActionType
+
+T, U = (TableVersion(replace(table(("a", kind("int"))), id=number), "d", "t", 1) for number in (1, 2))
+TAKES = (
+    ActionType.TRUNCATE_TABLE_PARTITION,
+    ActionType.DROP_TABLE_PARTITION,
+    ActionType.EXCHANGE_TABLE_PARTITION,
+)
+
+
+def ddl(commit_ts: int, action: int, *, skip: str = "", early: str = "") -> Ddl:
+    tracked = (Tracked("d", "t", {"id": 1}),)
+    return Ddl(
+        commit_ts, 7, action, "d", "ALTER", (("d", "t"),), 1, skip, early=early, before=tracked, after=tracked
+    )
+
+
+def rows(of: TableVersion, start_ts: int, *kinds: int) -> Transaction:
+    return Transaction(start_ts, start_ts + 20, (TableEvents(of, list(kinds), [b""] * len(kinds), 0),), 1)
+
+
+@pytest.mark.parametrize("action", TAKES)
+def test_rows_of_a_transaction_around_a_ddl_that_takes_partitions_are_told(action: int) -> None:
+    early = EarlyRows(SystemClock())
+    early.note_rows(rows(T, 90, INSERT))
+    early.note_ddl(ddl(100, action))
+    assert early.told == []
+    for harmless in (rows(T, 100, INSERT), rows(U, 90, INSERT), rows(T, 90, DELETE, DELETE)):
+        early.note_rows(harmless)
+    assert early.told == []
+    early.note_rows(rows(T, 90, DELETE, UPDATE))
+    early.note_rows(rows(T, 91, INSERT))
+    (told,) = early.told
+    assert (told.job_id, told.commit_ts, told.tables) == (7, 100, ["d.t"])
+
+
+def test_of_other_ddl_and_of_one_that_does_not_count_nothing_is_told() -> None:
+    early = EarlyRows(SystemClock())
+    early.note_ddl(ddl(100, ActionType.ADD_COLUMN))
+    early.note_ddl(ddl(101, ActionType.DROP_TABLE_PARTITION, skip="filtered", early="rows lack values"))
+    early.note_rows(rows(T, 90, INSERT))
+    assert early.told == []
+
+
+def test_rows_before_a_ddl_are_told_by_it() -> None:
+    early = EarlyRows(SystemClock())
+    early.note_ddl(ddl(100, ActionType.MULTI_SCHEMA_CHANGE, early="rows lack values"))
+    assert [told.commit_ts for told in early.told] == [100]
