@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import threading
 from collections import Counter
@@ -22,6 +23,7 @@ from binlog_playground.check.verify import Report
 from binlog_playground.cluster.cluster import Node
 from binlog_playground.cluster.supervisor import Process
 from binlog_playground.program import DIFFERENT, EQUAL, supervise
+from binlogctl.cli.commands import DIFFERS, NOT_COMPARABLE
 from tests.benchmarks.peer.programs import program
 from tests.rig.tidb.cluster import SERVERS, TidbCluster
 from tests.rig.tidb.comparison import compared, without_key
@@ -34,7 +36,9 @@ _DEAD_TIDB_S: Final = 660.0
 """A Pump waits ten minutes for a transaction of which TiKV has no trace, since its TiDB was killed."""
 _NOT_FOR_GO: Final = "rename table .* to .*, "
 """Go's Drainer knows tables by their old names after it, and writes rows to others."""
+_DIFFER: Final = re.compile(r"^([\d,]+) rows? differ", re.M)
 _SHOWN: Final = 40
+_BATCHES: Final = "SET GLOBAL tidb_enable_batch_dml = ON"
 _LOAD_S: Final = 180.0
 """A value that nothing downstream can hold is tried for as long as the command runs."""
 _UNFINISHED: Final = b"""SELECT job_id FROM information_schema.ddl_jobs
@@ -52,6 +56,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--sessions", type=int, default=4, help="sessions that write rows (4)")
     add("--ddl-sessions", type=int, default=3, help="sessions that change definitions (3)")
     add("--downstream", choices=("mariadb", "tidb"), default="mariadb")
+    add("--tidbs", type=int, default=1, help="how many TiDBs write (1)")
     add("--go-pump", action="store_true", help="one of both Pumps is Go's")
     add("--go-drainer", action="store_true", help="then Go's Drainer goes on for a while, and ours after it")
     add("--kills", action="store_true", help="kill -9 of Pumps, the Drainer, TiDB and MariaDB meanwhile")
@@ -67,6 +72,7 @@ class Campaign:
         self._options = options
         self._cluster = cluster
         self._random = Random(f"{options.seed} kills")
+        self._ways = Random(f"{options.seed} ways")
         self._drainer: Node | None = None
         self._stalled_s = _DEAD_TIDB_S if options.kills else STALLED_S
         self._is_doubled = False
@@ -80,8 +86,16 @@ class Campaign:
     async def run(self) -> int:
         """Everything; the exit status."""
         cluster = self._cluster
-        await cluster.start_upstream()
-        self._drainer = await cluster.start_mysql_drainer()
+        ways = self._ways
+        # Without it rows are written by definitions that are not those of the moment, as before version 6.5.
+        locks = ways.choice(("ON", "OFF"))
+        await cluster.start_upstream((f"SET GLOBAL tidb_enable_metadata_lock = {locks}", _BATCHES))
+        workers, dispatch = ways.choice((1, 4, 16)), ways.choice(("row", "row", "transaction"))
+        safe = ways.choice(("false", "false", "true"))
+        syncer = f'worker-count = {workers}\ndispatch = "{dispatch}"\nsafe-mode = {safe}\n'
+        relays = ways.random() < 0.25
+        print(f"metadata locks {locks}, {syncer.split()}, {relays=}")
+        self._drainer = await cluster.start_mysql_drainer(syncer, relays=relays)
         connection = cluster.source.connect()
         for schema in ("a", "C d", "b"):
             connection.run(f"CREATE DATABASE `{schema}`".encode())
@@ -117,11 +131,8 @@ class Campaign:
     async def _kill(self) -> None:
         cluster = self._cluster
         assert self._drainer is not None
-        assert cluster.source.tidb is not None
-        victims: list[tuple[str, Process]] = [
-            ("drainer", self._drainer.process),
-            ("tidb", cluster.source.tidb),
-        ]
+        victims: list[tuple[str, Process]] = [("drainer", self._drainer.process)]
+        victims += [("tidb", process) for process in cluster.source.tidbs]
         victims += [("pump", node.process) for node in cluster.pumps]
         if cluster.mariadb.process is not None:
             victims.append(("mariadb", cluster.mariadb.process))
@@ -169,6 +180,8 @@ class Campaign:
             try:
                 status = await drainer.status()
             except Unavailable:
+                status = {}
+            if "EarlyRows" not in status:  # it is starting
                 await asyncio.sleep(0.5)
                 continue
             self.status = status
@@ -234,7 +247,14 @@ class Campaign:
                 f"TiDB at {cluster.source.port}, PD {cluster.etcd_endpoint}, {cluster.directory}", flush=True
             )
             await asyncio.Event().wait()
-        return EQUAL if report.equal and code == EQUAL else DIFFERENT
+        return EQUAL if report.equal and self._is_explained(code, text, report) else DIFFERENT
+
+    def _is_explained(self, code: int, text: str, report: Report) -> bool:
+        """verify knows no limit of MariaDB: without a key such a row is one missing, and one too many."""
+        if code == DIFFERS:
+            told = _DIFFER.search(text)
+            return told is not None and int(told[1].replace(",", "")) <= 2 * report.limited.total()
+        return code == EQUAL or (code == NOT_COMPARABLE and bool(self.waits))
 
 
 def main() -> None:
@@ -245,7 +265,7 @@ def main() -> None:
         absent = [name for name in PROGRAMS if program(options.peers, name) is None]
         if absent:
             raise ConfigError(f"{options.peers} has no {', '.join(absent)}")
-        return TidbCluster(options.peers, options.downstream, go_pump=options.go_pump)
+        return TidbCluster(options.peers, options.downstream, go_pump=options.go_pump, tidbs=options.tidbs)
 
     sys.exit(supervise(cluster, lambda cluster: Campaign(options, cluster).run()))
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -73,13 +75,15 @@ _SETTINGS: Final = (
 
 
 class Storage:
-    """PD, a stand-in for TiKV and one TiDB on them."""
+    """PD, a stand-in for TiKV and TiDBs on them."""
 
-    def __init__(self, cluster: Cluster, peers: Path, name: str) -> None:
+    def __init__(self, cluster: Cluster, peers: Path, name: str, tidbs: int = 1) -> None:
         self._cluster, self._peers, self._name = cluster, peers, name
         self._directory = cluster.directory / name
-        self.pd_port, self.port, self._status, *self._ports = free_ports(6)
-        self.tidb: Process | None = None
+        self.pd_port, *self._ports = free_ports(4)
+        self._tidb_ports = [free_ports(2) for _ in range(tidbs)]
+        self.port = self._tidb_ports[0][0]
+        self.tidbs: list[Process] = []
 
     @property
     def pd(self) -> str:
@@ -108,48 +112,53 @@ class Storage:
         storage.start()
         await self._cluster.until(storage, lambda: self._has_store(f"{self.pd}/pd/api/v1/stores"))
 
-    async def start_tidb(self, *, binlog: bool) -> None:
-        """The server, settled for what the storage can do. Pumps run already, if it is to write binlogs."""
+    async def start_tidbs(self, *, binlog: bool, settings: Iterable[str] = ()) -> None:
+        """Settled for what the storage can do. Pumps run already, if the servers are to write binlogs."""
         address = f"{LOOPBACK}:{self.pd_port}"
-        ports = {"port": self.port, "status": self._status}
-        slow = self._directory / "slow.log"
-        text = _TIDB.format(pd=address, binlog=str(binlog).lower(), slow=slow, **ports)
-        config = self._directory / "tidb.toml"
-        config.write_text(text)
-        self.tidb = self._add("tidb-server", f"-config={config}")
-        await self.restart()
+        for number, (port, status) in enumerate(self._tidb_ports):
+            slow = self._directory / f"slow-{number}.log"
+            config = self._directory / f"tidb-{number}.toml"
+            config.write_text(
+                _TIDB.format(pd=address, binlog=str(binlog).lower(), slow=slow, port=port, status=status)
+            )
+            self.tidbs.append(self._add("tidb-server", f"-config={config}", number=number))
+            await self.restart()
         connection = self.connect()
-        for statement in _SETTINGS:
+        for statement in (*_SETTINGS, *settings):
             connection.run(statement.encode())
         connection.close()
 
     async def restart(self) -> None:
-        """After it was killed; until it answers."""
-        assert self.tidb is not None
-        if not self.tidb.is_running:
-            self.tidb.start()
-        await self._cluster.until(self.tidb, lambda: self.connect().close())
+        """Those that were killed; until each answers."""
+        for number, tidb in enumerate(self.tidbs):
+            if not tidb.is_running:
+                tidb.start()
+            await self._cluster.until(tidb, partial(self._answers, number))
 
-    def connect(self) -> Connection:
-        """A session of root's; `Unavailable` if it is not there."""
+    def connect(self, session: int = 0) -> Connection:
+        """A session of root's, of which each server has some; `Unavailable` if it is not there."""
         try:
             return Connection(
                 host=LOOPBACK,
-                port=self.port,
+                port=self._tidb_ports[session % len(self._tidb_ports)][0],
                 user="root",
                 charset="utf8mb4",
                 autocommit=True,
                 connect_timeout=5,
                 read_timeout=60,
                 ssl_disabled=True,
+                local_infile=True,
             )
         except SessionError as error:
             raise Unavailable(f"TiDB does not answer: {error}") from None
 
-    def _add(self, program: str, *arguments: str) -> Process:
+    def _answers(self, number: int) -> None:
+        self.connect(number).close()
+
+    def _add(self, program: str, *arguments: str, number: int = 0) -> Process:
         argv = [str(self._peers / program), *arguments]
         environ = {**os.environ, "TMPDIR": str(self._directory)}  # TiDB leaves a directory there
-        return self._cluster.supervisor.add(f"{self._name}-{program}", argv, environ)
+        return self._cluster.supervisor.add(f"{self._name}-{program}-{number}", argv, environ)
 
     @staticmethod
     def _has_store(url: str) -> None:
@@ -160,17 +169,17 @@ class Storage:
 class TidbCluster(Cluster):
     """Start the parts in order: `start_upstream`, `start_mysql_drainer`."""
 
-    def __init__(self, peers: Path, downstream: str, *, go_pump: bool = False) -> None:
+    def __init__(self, peers: Path, downstream: str, *, go_pump: bool = False, tidbs: int = 1) -> None:
         clock: Clock = SystemClock()
         super().__init__(clock)
         self._peers = peers.absolute()
         self._go_pump = go_pump
-        self.source = Storage(self, self._peers, "source")
+        self.source = Storage(self, self._peers, "source", tidbs)
         self.target = Storage(self, self._peers, "target") if downstream == "tidb" else None
         """Of a downstream that is a TiDB."""
 
-    async def start_upstream(self) -> None:
-        """Everything but the Drainer."""
+    async def start_upstream(self, settings: Iterable[str]) -> None:
+        """Everything but the Drainer; `settings`: statements that the upstream's TiDB begins with."""
         await self.source.start()
         self.etcd_endpoint = self.source.pd
         await self.start_pumps(1 if self._go_pump else 2)
@@ -179,10 +188,10 @@ class TidbCluster(Cluster):
             node.process.start()
             await self.until_ready(node)
             self.pumps.append(node)
-        await self.source.start_tidb(binlog=True)
+        await self.source.start_tidbs(binlog=True, settings=settings)
         if self.target is not None:
             await self.target.start()
-            await self.target.start_tidb(binlog=False)
+            await self.target.start_tidbs(binlog=False)
         else:
             self.mariadb.prepare(self.directory / "mariadb", self.supervisor.log_path("mariadb"))
             assert self.mariadb.process is not None
@@ -195,15 +204,16 @@ class TidbCluster(Cluster):
         self.mariadb.launch()
         await self.until(self.mariadb.process, self.mariadb.ping)
 
-    async def start_mysql_drainer(self) -> Node:
-        """Ours, into the downstream; `[syncer.from]` is there for verify."""
+    async def start_mysql_drainer(self, syncer: str, *, relays: bool) -> Node:
+        """Ours, into the downstream; `[syncer.from]` is there for verify. `syncer`: lines of its section."""
         to = self._downstream
         node = self._prepare_drainer(
             "drainer",
-            f'[syncer]\ndb-type = "mysql"\nworker-count = 4\nkeep-dropped = "{KEEPS}"\n'
+            f'[syncer]\ndb-type = "mysql"\nkeep-dropped = "{KEEPS}"\n{syncer}'
             f'[syncer.to]\nhost = "{to.host}"\nport = {to.port}\nuser = "{to.user}"\n'
             f'password = "{to.password}"\n'
-            f'[syncer.from]\nhost = "{LOOPBACK}"\nport = {self.source.port}\nuser = "root"\npassword = ""\n',
+            f'[syncer.from]\nhost = "{LOOPBACK}"\nport = {self.source.port}\nuser = "root"\npassword = ""\n'
+            + (f'[syncer.relay]\nlog-dir = "{self.directory / "relay"}"\n' if relays else ""),
         )
         return await self.begin_drainer(node)
 

@@ -88,6 +88,12 @@ KEYS: Final = """\
 `id` int not null, unique key `u1` ((`id` + 1))
 `id` varchar(20) not null, unique key `u1` ((lower(`id`)))
 `id` serial
+`id` varchar(9) collate utf8mb4_unicode_ci, `w` char(8) collate utf8mb4_general_ci, primary key (`w`, `id`)
+`id` varchar(40), `w` text collate utf8mb4_unicode_ci, primary key (`id`(4), `w`(2)){clustered}
+`id` bigint primary key auto_random(5, 40)
+`id` int not null auto_increment, `w` int not null default 1, primary key (`w`, `id`){clustered}, key (`id`)
+`id` varchar(40) not null default (uuid()), `w` double default (rand()), primary key (`id`){clustered}
+`id` int not null primary key, `j` json, key `mv` ((cast(`j` as unsigned array)))
 `id` int auto_increment, key (`id`)"""
 PARTITIONED: Final = """\
 `id` bigint primary key => range (`id`) (p0 < (10), p1 < (30))
@@ -106,6 +112,7 @@ PARTITIONED: Final = """\
 `id` timestamp not null => range (unix_timestamp(`id`)) (p0 < (unix_timestamp('2010-01-01')), p1 < (maxvalue))
 `id` int, `w` int => list columns (`id`, `w`) (p0 in ((1,1),(2,2),(4,null)), p1 in ((5,5),(null,null)))
 `id` int => list (`id`) (p0 in (null,1,2,3,4,5,6,7,8,9), p1 in (10,11,12,13,14,15,16,17,18,19,20))
+`id` int primary key => list (`id`) (p0 in (1,2,3), p1 in (4,5,6,7), partition pd default)
 `id` int => list (`id` % 4) (p0 in (0,1,null), p1 in (2,3,-1,-2,-3))
 `id` int not null primary key => hash (`id` div 3) partitions 4
 `id` int => hash (abs(`id`)) partitions 3
@@ -137,6 +144,10 @@ alter column {default}
 alter column {column} drop default
 modify column {nullable}
 modify column {again}
+modify column `id` bigint auto_random(4)
+modify column `id` bigint auto_increment
+auto_id_cache {n}
+add column {new} int default 7, add index {index} ({parts}), drop column {column}
 convert to character set utf8mb4
 convert to character set utf8mb4 collate utf8mb4_unicode_ci
 collate utf8mb4_general_ci
@@ -256,12 +267,14 @@ insert into {table} {rows}
 insert into {table} {rows}
 insert ignore into {table} {rows}
 insert into {table} () values ()
-insert into {table} {defaults}""",
-    4.0: "replace into {table} {rows}",
+insert into {table} {defaults}
+insert into {table} set {assignments}""",
+    4.0: "replace into {table} {rows}\nreplace into {table} {rows}\nreplace into {table} set {assignments}",
     4.1: """\
 insert into {table} {rows} on duplicate key update {assignments}
 insert into {table} {rows} on duplicate key update {values}
-insert ignore into {table} {rows} on duplicate key update {others}""",
+insert ignore into {table} {rows} on duplicate key update {others}
+insert into {table} ({id}, `v`) select `v`, {n} from {other} limit {n} on duplicate key update `v` = {n}""",
     0.6: "insert ignore into {table} {many}\nreplace into {table} {many}",
     2.0: """\
 insert ignore into {table} select * from {other} limit {n}
@@ -272,6 +285,14 @@ replace into {table} ({id}, `v`) select {bound} + `v`, `v` from {other} limit {n
     # Not of keys: if the new one is there already, TiDB keeps the row, but its binlog has deleted it.
     1.0: "update ignore {table} set {others} {where}",
     6.0: "delete from {table} {where}",
+    1.2: """\
+select * from {table} {where} for update
+load data local infile '{file}' replace into table {table} fields terminated by ',' ({id}, `v`)
+load data local infile '{file}' ignore into table {table} fields terminated by ',' ({id}, `v`)""",
+    0.4: """\
+insert ignore into {table} {large}
+replace into {table} {large}
+update {table} set {largely} {where}""",
     3.0: "update {table} set {id} = {id} + 1 order by {id} desc limit {n}\n"
     "update {table} set {id} = {id} - 1 order by {id} limit {n}",
     1.5: """\
@@ -282,10 +303,15 @@ delete x, y from {table} x join {other} y on x.`v` = y.`v` where y.`v` < {n}""",
     1.0001: """\
 update {table} set `v` = `v` * -1
 update {table} set {id} = default limit 2
+update {table} set {id} = {n} - {id} where {id} between 0 and {n}
+delete from {table} order by {id} desc limit {n}
+delete from {table}
 update {table} set {assignments}, {id} = {id} order by `v` limit {n}
 update {table} set `v` = rand() * 30, `v` = `v` + 1 {where}
 batch on {id} limit 3 update {table} set `v` = {n}
-batch on {id} limit 2 delete from {table} where `v` = {n}
+batch on {id} limit 2 delete from {table} where `v` > {n}
+batch limit 2 delete from {table} where `v` < {n}
+batch on {id} limit 3 insert ignore into {table} ({id}, `v`) select 300 + `v`, {n} from {other}
 delete from {table} partition (p0) limit {n}
 insert into {table} partition (p0) {rows}
 with w as (select {id} from {table} limit {n}) delete from {table} where {id} in (select * from w)

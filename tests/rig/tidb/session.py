@@ -33,6 +33,13 @@ character_set_client = utf8mb4 | utf8mb4 | latin1 | gbk | binary
 collation_connection = utf8mb4_bin | utf8mb4_general_ci | latin1_bin
 foreign_key_checks = 0 | 1
 autocommit = 0 | 1 | 1
+tidb_txn_mode = optimistic | optimistic | pessimistic
+tidb_disable_txn_auto_retry = 0 | 1
+tidb_batch_insert = 0 | 0 | 1
+tidb_batch_delete = 0 | 0 | 1
+tidb_dml_batch_size = 0 | 2
+auto_increment_increment = 1 | 1 | 3
+tidb_allow_remove_auto_inc = 0 | 1
 tidb_constraint_check_in_place = 0 | 1
 tidb_enable_clustered_index = 'on' | 'off' | 'int_only'
 tidb_row_format_version = 1 | 2 | 2
@@ -43,10 +50,9 @@ tidb_enable_1pc = 0 | 1
 tidb_skip_ascii_check = 0 | 0 | 0 | 1
 tidb_opt_write_row_id = 0 | 1
 div_precision_increment = 4 | 8
-tidb_enable_check_constraint = 0 | 1
 timestamp = default | default | 1600000000.25
-tidb_ddl_reorg_batch_size = 32 | 256
 allow_auto_random_explicit_insert = 1"""
+_FILE: Final = "".join(f"{key},{value}\n" for key in range(-4, 60, 8) for value in (key, 7, "\\N", "x"))
 _COLUMNS: Final = b"""SELECT c.table_schema, c.table_name, column_name, column_type, is_nullable,
  column_key, extra FROM information_schema.columns c JOIN information_schema.tables t
 ON t.table_schema = c.table_schema AND t.table_name = c.table_name
@@ -74,13 +80,16 @@ class Counts:
 class Work:
     """What sessions share: where to connect, what there is, counts, the log."""
 
-    def __init__(self, connect: Callable[[], Connection], log: Path, skips: str = "") -> None:
-        """`skips`: a pattern of DDL that is not to run."""
+    def __init__(self, connect: Callable[[int], Connection], log: Path, skips: str = "") -> None:
+        """`connect` takes the session's number; `skips`: a pattern of DDL that is not to run."""
         self.connect = connect
         self.skips: Final = re.compile(skips or "(?!)", re.IGNORECASE)
         self.catalogue = Catalogue()
         self.counts = Counts()
         self.ends = threading.Event()
+        file = log.with_name("load.csv")
+        file.write_text(_FILE)
+        self.catalogue.file = str(file)
         self._log = log.open("w", encoding="utf-8", errors="surrogateescape")
         self._lock = threading.Lock()
         self._begin = time.monotonic()
@@ -158,7 +167,7 @@ class Session:
     def _go_on(self) -> None:
         random = self._random
         if self._connection is None:
-            self._connection = self._work.connect()
+            self._connection = self._work.connect(self._number)
             self._settle(all_of_them=True)
         if self._writes_ddl:
             sql = self._statements.ddl()

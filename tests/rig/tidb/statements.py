@@ -9,7 +9,7 @@ Tests  tests/rig/tidb/test_values.py
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
@@ -28,11 +28,12 @@ from tests.rig.tidb.forms import (
     TEXTS,
     TIMES,
 )
-from tests.rig.tidb.values import literal
+from tests.rig.tidb.values import large, literal
 from tidb_binlog.late_dataclass import dataclass, field
 
 SCHEMAS: Final = ("a", "b", "C d")
 Name = tuple[str, str]
+Drawn = Callable[..., str]
 _ODD: Final = ("C1", "a`b", "日本", "sp ace", "select", "b", "x.y", "Ünï", "c%")
 """Names that need quotes, or differ in nothing but their case."""
 
@@ -63,6 +64,8 @@ class Catalogue:
     """DDL that is under way."""
     indexes: dict[Name, tuple[str, ...]] = field(default_factory=dict)
     dropped: list[Name] = field(default_factory=list)
+    file: str = ""
+    """What LOAD DATA takes rows from."""
     forced: int = 0
     """The highest counter of rows that was set: if one goes back, TiDB puts rows in the place of others."""
 
@@ -159,16 +162,19 @@ class Statements:
     def _many_(self) -> str:
         return self._drawn_rows(self._random.choice((200, 800)))
 
-    def _drawn_rows(self, count: int) -> str:
+    def _large_(self) -> str:
+        return self._drawn_rows(self._random.randrange(1, 3), large)
+
+    def _drawn_rows(self, count: int, value: Drawn = literal) -> str:
         columns = [
             one for one in self._written() if one.is_key or self._random.random() < 0.85
         ] or self._written()
-        rows = (", ".join(self._value(one) for one in columns) for _ in range(count))
+        rows = (", ".join(self._value(one, value) for one in columns) for _ in range(count))
         names = ", ".join(quote(one.name) for one in columns)
         return f"({names}) values {', '.join(f'({row})' for row in rows)}"
 
-    def _value(self, column: Column) -> str:
-        return literal(self._random, column.type, nullable=column.nullable)
+    def _value(self, column: Column, value: Drawn = literal) -> str:
+        return value(self._random, column.type, nullable=column.nullable)
 
     def _assignments_(self) -> str:
         return self._assignments(self._written())
@@ -184,15 +190,21 @@ class Statements:
         values = ("default" if random.random() < 0.4 else self._value(one) for one in columns)
         return f"({', '.join(quote(one.name) for one in columns)}) values ({', '.join(values)})"
 
+    def _largely_(self) -> str:
+        return self._assignments(self._written(), value=large)
+
+    def _file_(self) -> str:
+        return self._catalogue.file
+
     def _others_(self) -> str:
         return self._assignments(self._written(keys=False))
 
     def _prefixed_(self) -> str:
         return self._assignments(self._written(), "x.")
 
-    def _assignments(self, columns: list[Column], prefix: str = "") -> str:
+    def _assignments(self, columns: list[Column], prefix: str = "", value: Drawn = literal) -> str:
         some = self._random.sample(columns, min(len(columns), self._random.randrange(1, 4)))
-        return ", ".join(f"{prefix}{quote(one.name)} = {self._value(one)}" for one in some)
+        return ", ".join(f"{prefix}{quote(one.name)} = {self._value(one, value)}" for one in some)
 
     def _where_(self) -> str:
         random, column = self._random, self._any_column()

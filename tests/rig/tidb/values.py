@@ -25,6 +25,12 @@ _JSON: Final = (
 )
 _DOUBLES: Final = "0|-0e0|1.5|-1e308|1e-308|3.4028235e38|0.1|123456.789|16777217|1e10"
 
+_LARGE: Final = {
+    **dict.fromkeys(("longtext", "mediumtext", "longblob", "mediumblob", "json"), 1_500_000),
+    **dict.fromkeys(("text", "blob"), 65_535),
+}
+"""Bytes at most."""
+
 
 def _pick(random: Random, alternatives: str) -> str:
     return random.choice(alternatives.split("|"))
@@ -65,6 +71,15 @@ def literal(random: Random, column_type: str, *, nullable: bool = True) -> str:
     if "binary" in kind or "blob" in kind:
         return f"x'{_pick(random, f'{_BYTES}|{random.randbytes(random.randrange(30)).hex()}')}'"
     return _text(random)
+
+
+def large(random: Random, column_type: str, *, nullable: bool = True) -> str:
+    """The same; a large one, if the column may have such."""
+    kind = column_type.partition("(")[0]
+    if kind not in _LARGE:
+        return literal(random, column_type, nullable=nullable)
+    text = f"repeat('{_pick(random, 'x|é|日|a b')}', {random.randrange(_LARGE[kind] // 6)})"
+    return f"json_array({text})" if kind == "json" else text
 
 
 def _integer(random: Random, bits: int, *, unsigned: bool) -> str:
