@@ -58,9 +58,12 @@ SQL_MODE: Final = DEFAULT.strict
 
 _ERRORS: Final = (pymysql.err.MySQLError, OSError)
 _NO_TLS: Final = 2026
-# Rows with given AUTO_RANDOM values, commits checked at their end, no placement of ours: if it knows them.
+# Rows with given AUTO_RANDOM values and any text that a TiDB has stored, commits checked at their end, no
+# placement of ours: if it knows them.
 TIDB_VARIABLES: Final = (
     ("allow_auto_random_explicit_insert", "1"),
+    ("tidb_skip_ascii_check", "1"),
+    ("tidb_skip_utf8_check", "1"),
     ("tidb_txn_mode", "'optimistic'"),
     ("tidb_placement_mode", "'ignore'"),
 )

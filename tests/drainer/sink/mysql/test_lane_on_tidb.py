@@ -1,4 +1,4 @@
-"""Rows that a strict TiDB does not find, and the lane removes."""
+"""What a lane does in its own way on a TiDB: rows that a strict session does not find, or does not take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from drainer.mysql.connection import Connection
+from drainer.mysql.connection import Connection, prepare_session
 from drainer.mysql.rows.change import TableTarget
 from drainer.mysql.rows.statement import Statement
 from drainer.mysql.session_mode import DEFAULT
@@ -20,8 +20,12 @@ class Server:
         self.server_version = version
         self.rows = {"strict": strict, "lax": 5 - strict}
         self.ran: list[str] = []
+        self.settings: list[str] = []
 
-    def run(self, _: bytes) -> int:
+    def run(self, sql: bytes) -> int:
+        if sql.startswith(b"SET "):
+            self.settings.append(sql.decode())
+            return 0
         self.ran.append("strict")
         return self.rows["strict"]
 
@@ -54,3 +58,12 @@ def test_what_a_strict_tidb_does_not_find_is_removed_by_a_lax_one(
     statement = Statement(cast(TableTarget, None), sql, expected)
     assert run(cast(Connection, server), statement, DEFAULT) == 5
     assert server.ran == ran
+
+
+def test_a_session_takes_all_text_that_a_tidb_has_stored() -> None:
+    sessions = {version: Server(version, 0) for version in (TIDB, MARIADB)}
+    for session in sessions.values():
+        prepare_session(cast(Connection, session))
+    checks = {f"SET SESSION tidb_skip_{name}_check=1" for name in ("ascii", "utf8")}
+    assert checks <= set(sessions[TIDB].settings)
+    assert not checks & set(sessions[MARIADB].settings)
