@@ -79,8 +79,10 @@ class ArchiveFiles:
     def _open(self, stored_ts: Ts) -> SegmentIndex:
         self._take_back(stored_ts)
         file = self._directory.newest
-        stored = self._segments.index_of(os.path.basename(file.path))
+        name = os.path.basename(file.path)
+        stored = self._segments.index_of(name)
         described = self._segments.up_to_date(file)
+        self._segments.keep_tables(name, described)
         described.closed = False  # in an object store it may be: its follower was not uploaded any more
         self.last_ts = described.last_ts or self._last_before(file.index)
         if described.size and (stored is None or stored.time_zone != UTC):
@@ -115,6 +117,7 @@ class ArchiveFiles:
                 if stored is not None and stored.closed:
                     return stored.last_ts
                 rebuilt = self._segments.described(index, name)
+                self._segments.keep_tables(name, rebuilt)
                 rebuilt.closed = True
                 self._segments.store(name, rebuilt.to_json())
                 if rebuilt.last_ts:

@@ -99,6 +99,16 @@ class ArchiveSegments:
         # Also for a file that was there: its writer may have been killed before this.
         sync_directory(self._indexes)
 
+    def keep_tables(self, name: str, described: SegmentIndex) -> None:
+        """For who writes the segment, at its start: definitions that can be read are on the medium, whatever
+        their last writer came to, and what it had only begun is gone. The index counts them, so that they are
+        missed if they go later."""
+        path = self._tables_path(name)
+        with contextlib.suppress(FileNotFoundError):
+            text, count = archive_tables.without_torn(read_file(path))
+            replace_file(path, text)
+            described.definitions = max(described.definitions, count)
+
     def _tables_path(self, name: str) -> str:
         return os.path.join(self._indexes, archive_tables.file_name(binlog_file.plain_name(name)))
 

@@ -71,9 +71,17 @@ def read(text: bytes) -> Iterator[ArchivedTable]:
             yield archived
 
 
+def without_torn(text: bytes) -> tuple[bytes, int]:
+    """A file's text without lines that are torn; how many of its definitions are whole."""
+    states = {text_line: _state(text_line) for text_line in text.splitlines()}
+    kept = [text_line for text_line in text.splitlines() if states[text_line] is not _State.TORN]
+    whole = sum(states[text_line] is _State.WHOLE for text_line in kept)
+    return b"".join(text_line + b"\n" for text_line in kept), whole
+
+
 def damage(text: bytes, least: int) -> str:
     """What is wrong with a file's text, "" if nothing is. `least`: so many definitions were in it."""
-    states = Counter(_state(text_line.rstrip(b"\0")) for text_line in text.splitlines())
+    states = Counter(map(_state, text.splitlines()))
     if states[_State.DAMAGED]:
         return "is damaged: a definition does not fit its checksum"
     if states[_State.WHOLE] < least:
@@ -82,6 +90,8 @@ def damage(text: bytes, least: int) -> str:
 
 
 def _state(text_line: bytes) -> _State:
+    if b"\0" in text_line:  # a power cut left a hole, in which line ends may be, too
+        return _State.TORN
     head = _HEAD.match(text_line)
     body = text_line[head.end() :] if head else b""
     if head and crc32c(body) == int(head[1], 16):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import drainer
 from drainer.checkpoint.value import Checkpoint
 from drainer.formats import binlog_directory, binlog_file
 from drainer.formats import compression as segment_compression
@@ -150,6 +151,40 @@ def test_definitions_survive_a_torn_line_and_come_once(tmp_path: Path) -> None:
         (one[:3], definition_json(one.version)) for one in before
     ]
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_hole_that_a_power_cut_leaves_in_definitions_is_no_damage(tmp_path: Path) -> None:
+    """Of what was not synced any blocks may be zeros, with line ends in them. The next start cleans up."""
+    archived("keys", tmp_path, max_file_size=1 << 30)
+    (name,) = names(tmp_path)
+    path = tmp_path / "index" / archive_tables.file_name(name)
+    synced = path.read_bytes()
+    whole = tables_of(tmp_path, name)
+    lines = [archive_tables.line(one.first_ts, one.version) for one in whole[:2]]
+    written = b"\n" + b"".join(lines)
+    for at in range(0, len(written), 100):
+        hole = written[:at] + bytes(len(written[at : at + 512])) + written[at + 512 :]
+        assert not archive_tables.damage(synced + hole, len(whole)), at
+    end = written.index(b"\n", 1)
+    path.write_bytes(synced + written[: end - 9] + bytes(20) + written[end + 11 :])
+    asyncio.run(_some(tmp_path, 1))
+    assert path.read_bytes() == synced.replace(b"\n\n", b"\n").lstrip(b"\n")
+
+
+def test_definitions_that_no_index_has_counted_before_a_death_are_missed_later(tmp_path: Path) -> None:
+    archived("keys", tmp_path, max_file_size=1 << 30)
+    (name,) = names(tmp_path)
+    segments = ArchiveSegments(str(tmp_path))
+    before = index_of(tmp_path, name).definitions
+    assert before > 1
+    segments.store(name, SegmentIndex(CLUSTER_ID, "UTC").to_json())
+    asyncio.run(_some(tmp_path, 1))
+    assert index_of(tmp_path, name).definitions == before
+    path = tmp_path / "index" / archive_tables.file_name(name)
+    text = path.read_bytes()
+    path.write_bytes(bytes(512) + text[512:])
+    with pytest.raises(Corruption, match=f"has {before - 1} of {before} definitions"):
+        list(drainer.open_archive(tmp_path))
 
 
 def test_a_graceful_stop_leaves_a_consistent_savepoint_of_gos_form(tmp_path: Path) -> None:
