@@ -89,9 +89,11 @@ class Downstream:
                 self.end(session_id)
         for setting in _SETTINGS:
             self.admin.run(f"SET GLOBAL {setting}".encode())
+        self.admin.run(b"SET SESSION lock_wait_timeout=600")  # the server itself may still work on a table
         for (name,) in self.admin.rows(b"SHOW DATABASES"):
             if name not in SYSTEM_SCHEMAS or name.startswith("tidb_binlog"):
                 self.admin.run(f"DROP DATABASE {quote(name)}".encode())
+        self.admin.run(b"SET SESSION lock_wait_timeout=DEFAULT")
 
     def open(self, target: Target) -> Session:
         """A session of the process that asks."""

@@ -34,10 +34,13 @@ def records(data: bytes) -> Iterator[LogRecord]:
 class Purges:
     """What the readers of a world may lose: one that has not shown itself for `live_s`, what it has not done.
     A decision may still not know of one that shows itself again. `hurries`: a world of minutes, else Pumps
-    purge in their own time. `gone_s`: what everybody has done is purged by then."""
+    purge in their own time, though not before `waits_s` what a reader has not done. `gone_s`: what everybody
+    has done is purged by then."""
 
-    def __init__(self, live_s: float, gone_s: float, *, hurries: bool) -> None:
+    def __init__(self, live_s: float, gone_s: float, *, hurries: bool, waits_s: float = 0.0) -> None:
         self._hurries = hurries
+        if waits_s:
+            policy.LIVE_TS = compose(int(waits_s * 1000))  # type: ignore[misc]
         self._live_s = live_s if hurries else policy.LIVE_TS / compose(1000)
         self._decides_s = _DECIDES_S if hurries else _DECIDES_LATE_S
         self.gone_s = gone_s if hurries else _GONE_S

@@ -58,6 +58,8 @@ class World:
     converges_s = CONVERGES_S
     live_s = 120.0
     """A reader that shows itself less often may lose what it has not done."""
+    may_lose = True
+    """Whether readers are away for longer than Pumps wait: a Drainer would have to load all anew."""
 
     def __init__(
         self, seed: int, size: Size, directory: Path, say: Callable[[str], None] | None = None
@@ -75,7 +77,8 @@ class World:
         self.store = EtcdStore(self.network)
         self.store.on_put = self._put
         self.rhythm = Rhythm(self.rng, size.faults_s, size.hours)
-        self.purges = Purges(self.live_s, self.converges_s, hurries=not size.hours)
+        waits_s = 0.0 if self.may_lose else 2 * size.hours * 3600.0
+        self.purges = Purges(self.live_s, self.converges_s, hurries=not size.hours, waits_s=waits_s)
         self.purging = self.rng.random() < 0.5
         self.commits: dict[Ts, Ts] = {}  # by start_ts, of what the upstream says is committed
         self._strikes: set[str] = set()  # Pumps that die at a write to their index, see `_filed`

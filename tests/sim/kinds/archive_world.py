@@ -33,6 +33,7 @@ from tidb_binlog.wire import pb_binlog_pb2 as pb
 
 class ArchiveWorld(ReadersWorld):
     live_s = World.live_s
+    may_lose = False
 
     def __init__(
         self, seed: int, size: Size, directory: Path, say: Callable[[str], None] | None = None

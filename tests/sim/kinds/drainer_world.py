@@ -62,6 +62,8 @@ T = TypeVar("T")
 
 
 class DrainerWorld(World):
+    may_lose = False
+
     def __init__(
         self,
         seed: int,
