@@ -46,11 +46,29 @@ def _given(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         mariadb: MariaDbServer = request.getfixturevalue("_mariadb_server")
         yield Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password, mariadb.socket)
     elif request.param == "tidb":
-        host, _, port = TIDB.rpartition(":")
-        yield Target(host, int(port), "root", "")
+        yield _tidb()
     else:
         with _mysql(tmp_path_factory.mktemp("mysql")) as target:
             yield target
+
+
+def _tidb() -> Target:
+    host, _, port = TIDB.rpartition(":")
+    return Target(host, int(port), "root", "")
+
+
+@contextmanager
+def of_a_campaign(directory: Path) -> Iterator[Target]:
+    """The server of a campaign, by its port: the TiDB that is given, or else a MariaDB of its own."""
+    if TIDB:
+        yield _tidb()
+        return
+    server = MariaDbServer()
+    server.start(directory)
+    try:
+        yield Target(server.host, server.port, server.user, server.password)
+    finally:
+        server.stop()
 
 
 @contextmanager

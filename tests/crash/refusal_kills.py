@@ -1,6 +1,6 @@
 """Death at every command while rows break a key that the upstream gives up, or a DDL waits.
 
-python -m tests.crash.refusal_kills [--every N]
+python -m tests.crash.refusal_kills [--every N]     BINLOG_TIDB: see tests/downstreams.py
 
 dropped   DROP INDEX of a unique key, with duplicates before its binlog: the key goes early, once
 shards    a column of two tables that share a target goes when the second one drops it
@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.ddl.rules import SKIP
 from drainer.mysql.connection import Target
 from drainer.mysql.errors import SessionError
 from drainer.stream.rules.rule_set import Rules
 from tests.crash.faults.statement_proxy import StatementProxy
 from tests.crash.small_run import Statement
+from tests.downstreams import of_a_campaign
 from tests.drainer.ddl.quarantine.early_drops import (
     DROP_INDEX,
     EARLY,
@@ -171,10 +171,7 @@ async def sweep(kills: RefusalSweep, every: int, first: int = 1) -> int:
 
 
 async def _main(every: int, directory: Path) -> None:
-    server = MariaDbServer()
-    server.start(directory / "db")
-    target = Target(server.host, server.port, server.user, server.password)
-    try:
+    with of_a_campaign(directory / "db") as target:
         for name, case in CASES.items():
             began_s = time.monotonic()
             kills = RefusalSweep(target, case)
@@ -183,8 +180,6 @@ async def _main(every: int, directory: Path) -> None:
             finally:
                 kills.close()
             print(f"{name}: {deaths} deaths, all equal, {time.monotonic() - began_s:.0f} s", flush=True)
-    finally:
-        server.stop()
 
 
 def main(arguments: list[str]) -> None:

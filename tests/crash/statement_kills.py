@@ -1,6 +1,7 @@
 """Death at every command that a drainer sends downstream: before it, and right after it.
 
     python -m tests.crash.statement_kills [--every N] [--processes | --frozen]
+    BINLOG_TIDB=HOST:PORT python -m tests.crash.statement_kills ...     a TiDB, not a MariaDB
 
 A small history is applied through a proxy that counts commands. At the n-th one everything ends: the apply
 side of this process, or a drainer process by SIGKILL. Then it starts again without the proxy and gets to the
@@ -24,13 +25,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from binlog_playground.cluster import etcd_server
-from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
 from drainer.mysql.errors import SessionError
 from drainer.sink.mysql.mysql_sink import MysqlSink
 from pumpclient.errors import NoPumpRegistered
 from tests.crash import small_run
 from tests.crash.faults.statement_proxy import StatementProxy
+from tests.downstreams import of_a_campaign
 from tests.drainer.support.apply_life import Life, Recording, clean
 from tests.forked import Forked
 from tests.waiting import PATIENCE_S
@@ -269,32 +270,25 @@ async def sweep(kills: LifeSweep | ProcessSweep, every: int, word: bytes = b"") 
 
 
 async def _main(chosen: argparse.Namespace, directory: Path) -> None:
-    server = MariaDbServer()
-    server.start(directory / "db")
-    etcd = etcd_server.EtcdServer.start(directory / "etcd") if chosen.processes else None
-    target = Target(server.host, server.port, server.user, server.password)
     kills: LifeSweep | ProcessSweep | FrozenSweep
-    began_s = time.monotonic()
-    try:
-        if etcd is not None:
+    with of_a_campaign(directory / "db") as target, contextlib.ExitStack() as ends:
+        began_s = time.monotonic()
+        if chosen.processes:
+            etcd = etcd_server.EtcdServer.start(directory / "etcd")
+            ends.callback(etcd.stop)
             kills = ProcessSweep(target, etcd.endpoint, directory)
-            await kills.begin()
         else:
             kills = FrozenSweep(target) if chosen.frozen else LifeSweep(target)
-        try:
-            if isinstance(kills, FrozenSweep):
-                deaths = await freezes(kills, chosen.every)
-            else:
-                deaths = await sweep(kills, chosen.every)
-            words = ", ".join(f"{word} {count}" for word, count in kills.seen.most_common())
-            what = "freezes" if chosen.frozen else "deaths"
-            print(f"{deaths} {what}, each with equal contents, {time.monotonic() - began_s:.0f} s: {words}")
-        finally:
-            kills.close()
-    finally:
-        server.stop()
-        if etcd is not None:
-            etcd.stop()
+        ends.callback(kills.close)
+        if isinstance(kills, ProcessSweep):
+            await kills.begin()
+        if isinstance(kills, FrozenSweep):
+            deaths = await freezes(kills, chosen.every)
+        else:
+            deaths = await sweep(kills, chosen.every)
+        words = ", ".join(f"{word} {count}" for word, count in kills.seen.most_common())
+        what = "freezes" if chosen.frozen else "deaths"
+        print(f"{deaths} {what}, each with equal contents, {time.monotonic() - began_s:.0f} s: {words}")
 
 
 def main(arguments: list[str]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
 from tests.crash.refusal_kills import CASES, RefusalSweep, sweep
 from tests.drainer.support.apply_life import clean
@@ -13,8 +14,8 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_death_before_and_behind_commands(mariadb: MariaDbServer, name: str) -> None:
-    target = Target(mariadb.host, mariadb.port, mariadb.user, mariadb.password)
+async def test_death_before_and_behind_commands(server: Target, name: str) -> None:
+    target = replace(server, socket="")  # kills listen to its port
     kills = RefusalSweep(target, CASES[name])
     try:
         assert await sweep(kills, every=41) >= 4  # a prime: no kind of command is passed over
