@@ -80,7 +80,11 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "ddl_barrier": ("drainer.sink.mysql.ddl_barrier", ("drainer/sink/mysql/test_ddl_barrier.py",)),
     "translator": (
         "drainer.stream.translate.translator",
-        ("drainer/stream/translate/test_translator.py", "drainer/stream/pull/test_large_txn.py"),
+        (
+            "drainer/stream/translate/test_translator.py",
+            "drainer/stream/translate/test_translator_schema.py",
+            "drainer/stream/pull/test_large_txn.py",
+        ),
     ),
     "pull_session": (
         "pump.pull.session",
@@ -184,6 +188,10 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "schema_version >= table.version and row_filter is CLOSED": _LONGER,
         "Translator.row_filter: schema_version >= table.version  ->  schema_version > table.version": _LONGER,
         "Translator._ddl: 0  ->  1": "of the first schema version nothing is pending",
+        "Translator.catch_up: self._generation = schema.generation  ->  pass": _LONGER,
+        "Translator.row_filter: self._filters[table_id] = CLOSED  ->  pass": _LONGER,
+        "Translator._note_version: 0  ->  1": "the first version has no table yet",
+        "Translator._had_early_rows: 0  ->  1": "no timestamp is 1",
         "Translator._note_version: schema_version > self._row_versions.get(table_id, 0)  ->  "
         "schema_version >= self._row_versions.get(table_id, 0)": _SAME,
     },
@@ -221,6 +229,7 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "_settings: 1  ->  2": "lengths here are multiples of 6",
     },
     "retention": {
+        "Situation.free_of_drainers: 1  ->  2": "of what is below zero nothing is free",
         "<module>: 1  ->  2": _MEMORY,
         "<module>: 16  ->  17": _MEMORY,
         "Survey.feed: ts > self.max_ts  ->  ts >= self.max_ts": _SAME,

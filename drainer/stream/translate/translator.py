@@ -374,10 +374,10 @@ class Translator:
 
     def _had_early_rows(self, job: Mapping[str, Any] | None, tables: Sequence[Tracked]) -> bool:
         """Of an earlier life it is not known: a job that began in it may have had some."""
-        last = max((self._row_versions.pop(table.id, 0) for table in tables), default=0)
+        last = [version for table in tables if (version := self._row_versions.pop(table.id, None))]
         early = early_version(job, self._ended)
         began_ts = int((job or {}).get("start_ts") or 0)
-        return early > 0 and (early <= last or began_ts < self._after_ts)
+        return bool(early) and (any(early <= version for version in last) or began_ts < self._after_ts)
 
     def sharing(self, names: Sequence[tuple[str, str]]) -> tuple[Tracked, ...]:
         """Other tables, as they are now, that replicate into the targets of these."""

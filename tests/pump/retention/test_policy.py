@@ -414,6 +414,14 @@ def test_the_alarm_comes_before_the_loss_and_says_how_long_before() -> None:
     }
 
 
+def test_growth_of_half_a_second_is_a_rate() -> None:
+    """A Pump that has just begun with large transactions fills its limit at once."""
+    half_s = 500 << 18
+    files = [ClosedFile(fid, FILE_BYTES, 2 * HOUR - half_s) for fid in range(2)]
+    seen = prospects(Policy(1e6, bytes_max=FILE_BYTES * 3), now_with(files, drainers=[drainer(1)]))["d"]
+    assert (seen.left_s, seen.reason) == (0.5, PurgeReason.BYTES)
+
+
 def test_a_short_retention_does_not_alarm_about_a_drainer_that_is_up_to_date() -> None:
     now = now_with([], drainers=[drainer(2 * HOUR)])
     assert not prospects(Policy(4 * 3600.0), now)["d"].alarm
