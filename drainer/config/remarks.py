@@ -7,6 +7,7 @@ Tests  tests/drainer/config/test_go_kafka_file.py, tests/drainer/config/test_pla
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from tidb_binlog import mount
@@ -45,6 +46,17 @@ OF_DATABASES: Final = (
     "checkpoint_password_file",
 )
 """Fields that other kinds of downstream have no use for."""
+OF_LANES: Final = (
+    "worker_count",
+    "txn_batch",
+    "lane_queue_bytes",
+    "ddl_beside_rows",
+    "rate_rows",
+    "rate_bytes",
+    "relay_log_dir",
+    "verify_every_s",
+)
+"""Fields of databases that only a Drainer goes by, and a stream of Spark while it works as one."""
 OF_ARCHIVES: Final = ("to_dir", "retention_days", "to_file_size")
 OF_LOGINS: Final = ("to_user", "to_password", "to_encrypted_password", "to_password_file")
 
@@ -80,6 +92,16 @@ def on_others_keys(config: DrainerConfig) -> list[str]:
         fields += OF_ARCHIVES
         if not config.sasl_mechanism:
             fields += OF_LOGINS
+    return _not_used(config, fields, f"with db-type {config.db_type}")
+
+
+def on_lanes_keys(config: DrainerConfig) -> list[str]:
+    """Keys that a stream of Spark does not go by."""
+    where = "by a stream of Spark, except while it works as a Drainer"
+    return _not_used(config, OF_LANES, where) if config.to_database else []
+
+
+def _not_used(config: DrainerConfig, fields: Iterable[str], where: str) -> list[str]:
     entries, unset = options(type(config)), defaults(type(config))
 
     def is_set(name: str) -> bool:
@@ -87,8 +109,7 @@ def on_others_keys(config: DrainerConfig) -> list[str]:
         return name in config.go_defaults or value != unset[name]
 
     keys = [str(entries[name].key) for name in fields if is_set(name)]
-    what = f"{', '.join(keys)} {'are' if len(keys) > 1 else 'is'} not used with db-type {config.db_type}"
-    return [what] if keys else []
+    return [f"{', '.join(keys)} {'are' if len(keys) > 1 else 'is'} not used {where}"] if keys else []
 
 
 def on_mounts(settings: DrainerConfig) -> list[str]:

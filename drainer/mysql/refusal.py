@@ -66,6 +66,15 @@ def refusal_of(error: BaseException, table: TableTarget | None, first_ts: Ts, la
     return Refusal(table, key or check, bool(check), first_ts, last_ts, error.number)
 
 
+def not_as_upstream(what: str, table: TableTarget, rows: int) -> DownstreamError:
+    """`what` met so many rows that were there and should not, or the reverse."""
+    return DownstreamError(
+        f"{what}: table {table.label} is not as upstream's: {rows} rows that a statement should touch were"
+        " not there, or were there already",
+        hint="compare the table with upstream's, or set syncer.strict = false to count such rows only",
+    )
+
+
 def answer(asked: Future[bool], abandoned: threading.Event) -> bool:
     """Wait for it, on a lane's thread; false when the lane is to end first."""
     while not wait((asked,), _CHECK_S).done:

@@ -40,7 +40,15 @@ from drainer.mysql.errors import (
     safe_text,
     trouble_of,
 )
-from drainer.mysql.refusal import CORRECT, Ask, Refusal, RowsRefused, answer, refusal_of
+from drainer.mysql.refusal import (
+    CORRECT,
+    Ask,
+    Refusal,
+    RowsRefused,
+    answer,
+    not_as_upstream,
+    refusal_of,
+)
 from drainer.mysql.rows.change import TABLE, Chunk, TableTarget
 from drainer.mysql.rows.column_match import FULL
 from drainer.mysql.rows.row_fold import fold
@@ -403,7 +411,7 @@ class Lane(threading.Thread):
             if drift:
                 if self._settings.strict:
                     self.session.close()
-                    raise work.not_as_upstream(statement, drift)
+                    raise not_as_upstream(work.range_text, statement.table, drift)
                 work.drift.append((statement.table.label, drift))
             if self._settings.on_refused is not None and statement.overwrote(affected):
                 work.ask_about(statement.table)

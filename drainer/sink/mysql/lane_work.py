@@ -100,13 +100,6 @@ class Work:
             self.prepared = None
             raise Overwritten(table)
 
-    def not_as_upstream(self, statement: Statement, rows: int) -> DownstreamError:
-        return DownstreamError(
-            f"{self.range_text}: table {statement.table.label} is not as upstream's: {rows} rows that a "
-            "statement should touch were not there, or were there already",
-            hint="compare the table with upstream's, or set syncer.strict = false to count such rows only",
-        )
-
 
 def trace_queued(lane: int, chunk: Chunk) -> None:
     """A chunk waits for its lane from now on."""

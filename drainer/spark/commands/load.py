@@ -88,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
         raise FlagError("--replace and --append are two ways", hint="leave one of them away")
     drainer = settings_of(args)
     settings = stream.live_settings(args, drainer)
+    if not args.no_stream:
+        stream.refuse_whole_transactions(drainer)
     asyncio.run(_copy(args, drainer) if drainer.to_database else _copy_into_lake(args, settings))
     if args.dry_run or args.no_stream:
         return 0

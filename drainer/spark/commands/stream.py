@@ -114,7 +114,9 @@ def add_following(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.config or args.archive.startswith(arguments.PUMPS):
-        return follow_pumps(args, live_settings(args, drainer_of(args)))
+        drainer = drainer_of(args)
+        refuse_whole_transactions(drainer)
+        return follow_pumps(args, live_settings(args, drainer))
     return _follow(args, functools.partial(_from_archive, args))
 
 
@@ -136,6 +138,15 @@ def _follow(
         signal.signal(number, end)
     stream.wait()
     return 0
+
+
+def refuse_whole_transactions(drainer: DrainerConfig) -> None:
+    """Raises `FlagError` where upstream transactions are not to be cut."""
+    if drainer.to_database and drainer.dispatches_whole:
+        raise FlagError(
+            "syncer.dispatch = transaction: a stream of Spark cuts transactions, and has no order of them",
+            hint="set it to row, or leave this to a Drainer",
+        )
 
 
 def live_settings(args: argparse.Namespace, drainer: DrainerConfig) -> LiveSettings:

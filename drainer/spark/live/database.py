@@ -22,6 +22,7 @@ from drainer.checkpoint.schema_snapshot import StoredSchema
 from drainer.checkpoint.store import CheckpointStore
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.downstream import target_of
+from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
@@ -36,6 +37,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError, safe_text
 from drainer.mysql.mark_table import open_marks
 from drainer.mysql.rows.change import Position
+from drainer.mysql.rows.column_match import FULL
 from drainer.places.place import Place
 from drainer.reading.archive.decode.pump_range import PUMPS
 from drainer.reading.archive.files.selection import Selection
@@ -47,6 +49,7 @@ from drainer.spark.replay.job import Frozen, stored
 from drainer.spark.replay.plan import ReplayPlan, ReplayTask
 from drainer.spark.replay.run import DdlSteps, ReplayRun, RowsLeftOut
 from drainer.spark.replay.stream_jobs import LiveJobs
+from drainer.spark.replay.writer import Taking
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.txn import Ddl
 from tidb_binlog.clock import SystemClock
@@ -77,6 +80,16 @@ async def open_database(settings: LiveSettings, spark: SparkOf | None, cluster: 
         await asyncio.to_thread(store.close)
         raise
     return Database(settings, spark, cluster, store, start, schema)
+
+
+def taking_of(settings: DrainerConfig) -> Taking:
+    """As the lanes of a Drainer have it."""
+    return Taking(
+        rows_may_wait=settings.rows_may_wait,
+        strict=settings.strict,
+        sync_mode=settings.to_sync_mode or FULL,
+        log_values=settings.log_values,
+    )
 
 
 async def _check_finished(_store: CheckpointStore, start: Start, waits: bool) -> None:
@@ -216,7 +229,7 @@ class Database(LiveDownstream):
             tuple(tasks),
             frozen,
             defines_all=True,
-            rows_may_wait=settings.drainer.rows_may_wait,
+            taking=taking_of(settings.drainer),
         )
 
     def passed(self, ddl: Ddl) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from drainer.config.lake_options import LAKES
+from drainer.config.remarks import on_lanes_keys
 from drainer.lake.warehouse import MIRROR
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState
@@ -99,6 +100,8 @@ class PumpStream:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         settings = self.settings
+        for remark in (*settings.drainer.remarks(), *on_lanes_keys(settings.drainer)):
+            logger.warning(remark)
         async with PumpCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
             self._end_ts = await cluster.now_ts() if settings.once else 0
             while await self._goes_on(cluster):

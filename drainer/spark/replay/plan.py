@@ -23,6 +23,7 @@ from drainer.spark.engine import SparkOf
 from drainer.spark.replay.epochs import Rows, Step, is_wanted, steps
 from drainer.spark.replay.job import Frozen
 from drainer.spark.replay.outline import Outline, Point, between, end_of, outline, size_of
+from drainer.spark.replay.writer import NOT_SAID, Taking
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.late_dataclass import dataclass, field, replace
 
@@ -69,8 +70,7 @@ class ReplayPlan:
 
     `location`: the directory of the slices. `oldest`: index of its first segment, None without one.
     `with_rows`: the tables that rows may be of, None: of any. `defines_all`: no definition need come from the
-    downstream. `changes`: rows in the files that were read, before any selection. `rows_may_wait`: chunks are
-    written without tables whose rows are refused for good.
+    downstream. `changes`: rows in the files that were read, before any selection.
     """
 
     location: Place
@@ -84,7 +84,7 @@ class ReplayPlan:
     with_rows: frozenset[tuple[str, str]] | None = None
     defines_all: bool = False
     changes: int = 0
-    rows_may_wait: bool = False
+    taking: Taking = NOT_SAID
 
     def refuse_gap(self) -> None:
         """Raises `Corruption` if segments are gone that were there when the job began: chunks would be cut

@@ -95,7 +95,9 @@ class ReplayRun:
             ddl = DdlSteps.of_archive(target)
             self._ends.callback(ddl.runner.close)
         self._ddl = ddl
-        self._catalog = DownstreamTables(plan.definitions, self._connection, plan.selection)
+        self._catalog = DownstreamTables(
+            plan.definitions, self._connection, plan.selection, sync_mode=plan.taking.sync_mode
+        )
         self.job = Job(self._connection, name)
         self._show_progress = show_progress
 
@@ -149,7 +151,7 @@ class ReplayRun:
             self._catalog.prepare(step.start)
         rows = self._rows_in_tasks if task.buckets else self._rows_here
         rows(number, task, step)
-        if self._plan.rows_may_wait and (left_out := self.job.left_out(number)):
+        if self._plan.taking.rows_may_wait and (left_out := self.job.left_out(number)):
             versions: dict[int, list[TableVersion]] = {}
             for version in self._versions(step):
                 versions.setdefault(table_id(version), []).append(version)
@@ -167,7 +169,7 @@ class ReplayRun:
         phase = Phase.ALL if undone is None else Phase.UNDO
         bucket = Bucket(self.job.name, number, phase, 0)
         tables = Tables(plan.definitions, {})
-        writer = Writer(self._target, tables, safe=plan.frozen.safe, rows_may_wait=plan.rows_may_wait)
+        writer = Writer(self._target, tables, safe=plan.frozen.safe, taking=plan.taking)
         reverses: dict[tuple[int, bytes], RowEffect] = {}
         try:
             for chunk, (effects, tables) in enumerate(self._chunks_here(task, step)):
@@ -196,7 +198,7 @@ class ReplayRun:
         def chunk() -> Iterator[tuple[list[RowEffect], Tables]]:
             if effects := list(effects_in_order(operations.take())):
                 tables = self._catalog.tables(versions)
-                yield effects, Tables(tables.definitions, tables.downstream)
+                yield effects, replace(tables, apart=frozenset())
 
         operations = Operations(number_of, None)
         selection = self._selection(step)
@@ -243,7 +245,7 @@ class ReplayRun:
             frozen, job = plan.frozen, self.job.name
             writing = Writing(
                 *(self._target, tables, job, number, phase, frozen.chunk_rows, frozen.safe, in_blocks),
-                *(plan.rows_may_wait, undone or {}),
+                *(plan.taking, undone or {}),
             )
             frame.mapInArrow(writing, REPORT).collect()
 

@@ -18,13 +18,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
-from drainer.mysql.connection import Connection, Target
-from drainer.mysql.errors import SessionError, StatementRefused, Trouble, safe_text, trouble_of
+from drainer.mysql.connection import TIDB_CHECKS_AT_ONCE, Connection, Target, set_if_known
+from drainer.mysql.errors import (
+    SessionError,
+    StatementRefused,
+    Trouble,
+    broken_key,
+    safe_text,
+    trouble_of,
+)
 from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
-from drainer.mysql.refusal import refusal_of
+from drainer.mysql.refusal import not_as_upstream, refusal_of
 from drainer.mysql.rows.causality import Spread
 from drainer.mysql.rows.change import APPEND, DROP_ONE, PUT_MOVED, Change, Form, TableTarget
-from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.column_match import FULL, DownstreamTable
 from drainer.mysql.rows.row_fold import TableFold
 from drainer.mysql.rows.statement import Statement, removals, writes
 from drainer.mysql.rows.table_target import missing, target_of
@@ -61,6 +68,21 @@ Undone: TypeAlias = Mapping[int, Set[tuple[int, int, int]]]
 
 
 @dataclass(frozen=True)
+class Taking:
+    """What a Drainer's configuration says of rows that do not fit. `rows_may_wait`: chunks are written
+    without tables whose rows are refused for good. `strict`: rows that are not as they should be are an
+    error. `sync_mode` as in `column_match`. `log_values`: errors may show row values."""
+
+    rows_may_wait: bool = False
+    strict: bool = False
+    sync_mode: int = FULL
+    log_values: bool = False
+
+
+NOT_SAID: Final = Taking()
+
+
+@dataclass(frozen=True)
 class Tables:
     """What there is to know of the tables of a step; travels to tasks.
 
@@ -71,6 +93,7 @@ class Tables:
     definitions: Definitions
     downstream: Mapping[int, DownstreamTable]
     apart: frozenset[int] = frozenset()
+    sync_mode: int = FULL
     _targets: dict[int, TableTarget] = field(default_factory=dict, repr=False, compare=False)
 
     def target(self, definition: int, table: int) -> TableTarget:
@@ -80,7 +103,8 @@ class Tables:
             theirs = self.downstream.get(table)
             if theirs is None:
                 raise missing(version)
-            target = self._targets[definition] = target_of(version, 1, theirs, plan=ImageSqlPlan)
+            mode, plan = self.sync_mode, ImageSqlPlan
+            target = self._targets[definition] = target_of(version, 1, theirs, sync_mode=mode, plan=plan)
         return target
 
     def __getstate__(self) -> dict[str, Any]:
@@ -151,14 +175,14 @@ def statements(
 
 
 class Writer:
-    """`safe`: rows may be downstream already, or be gone. `rows_may_wait`: see `ReplayPlan`. Raises
-    `DownstreamError`, `Unavailable`."""
+    """`safe`: rows may be downstream already, or be gone. Raises `DownstreamError`, `Unavailable`."""
 
-    def __init__(self, target: Target, tables: Tables, *, safe: bool, rows_may_wait: bool = False) -> None:
+    def __init__(self, target: Target, tables: Tables, *, safe: bool, taking: Taking = NOT_SAID) -> None:
         self._target = target
         self._tables = tables
         self._safe = safe
-        self._rows_may_wait = rows_may_wait
+        self._taking = taking
+        self._checks_at_once = False  # a TiDB looks at keys statement by statement, not when it commits
         self._session = DownstreamSession(target, self._prepare)
         self._bytes_max = STATEMENT_BYTES_MAX
         self._pause = threading.Event()
@@ -180,22 +204,25 @@ class Writer:
                 return self._attempt(bucket, chunk, phase, nets, left_out, len(effects))
             except TableRefused as refused:
                 self.close()
-                if not self._rows_may_wait or phase is Phase.UNDO:
+                if not self._taking.rows_may_wait or phase is Phase.UNDO:
                     raise DownstreamError(refused.message, hint=refused.hint) from None
                 left_out[refused.table] = refused.message
             except (SessionError, Unavailable) as error:
                 self.close()
+                if broken_key(error) and not self._checks_at_once:
+                    self._checks_at_once = True  # COMMIT was refused: the statement is to be found
+                    continue
                 trouble = trouble_of(error)
                 tries += trouble is not Trouble.LOCK
                 if trouble is None:
                     names = ", ".join(net.table.label for net in nets.values())
                     raise DownstreamError(
-                        f"writing rows of {names}: downstream says {safe_text(error)}",
+                        f"writing rows of {names}: downstream says {self._said(error)}",
                         hint=RESUMES,
                     ) from None
                 if tries >= _TRIES_MAX:
                     raise Unavailable(
-                        f"downstream {self._target!r}: {safe_text(error)}",
+                        f"downstream {self._target!r}: {self._said(error)}",
                         hint="run the same command again once it is back: it resumes where it stopped",
                     ) from None
                 self._pause.wait(backoff.next_s())
@@ -218,7 +245,10 @@ class Writer:
         drift = 0
         prepared = statements(nets, phase, self._tables.apart, self._bytes_max, safe=self._safe)
         for statement in prepared:
-            drift += statement.drift(self._execute(connection, statement))
+            rows = statement.drift(self._execute(connection, statement))
+            if rows and self._taking.strict:
+                raise not_as_upstream("writing rows", statement.table, rows)
+            drift += rows
         for table, reason in left_out.items():
             bucket.leave_out(connection, chunk, table, reason)
         bucket.advance(connection, chunk, keys if phase is Phase.ALL else 0, drift)
@@ -232,13 +262,18 @@ class Writer:
         except StatementRefused as error:
             if refusal_of(error, table, 0, 0) is None:
                 raise
-            said = f"writing rows of {table.label}: downstream says {safe_text(error)}"
+            said = f"writing rows of {table.label}: downstream says {self._said(error)}"
         except DownstreamError as error:
             raise TableRefused(error.message, table_id(table.version), hint=error.hint) from None
         raise TableRefused(said, table_id(table.version))
 
     def _prepare(self, connection: Connection) -> None:
         self._bytes_max = min(STATEMENT_BYTES_MAX, connection.packet_bytes_max() - _PACKET_SLACK_BYTES)
+        if self._checks_at_once:
+            set_if_known(connection, *TIDB_CHECKS_AT_ONCE)
+
+    def _said(self, error: BaseException) -> str:
+        return safe_text(error, values=self._taking.log_values)
 
 
 def commit(connection: Connection) -> None:
@@ -270,10 +305,18 @@ _ALL: Final = Selection()
 
 
 class DownstreamTables:
-    def __init__(self, definitions: Definitions, connection: Connection, selection: Selection = _ALL) -> None:
+    def __init__(
+        self,
+        definitions: Definitions,
+        connection: Connection,
+        selection: Selection = _ALL,
+        *,
+        sync_mode: int = FULL,
+    ) -> None:
         self.definitions = definitions
         self._connection = connection
         self._selection = selection
+        self._sync_mode = sync_mode
         self._archived = {(table.schema, table.table) for table in definitions}
         self._downstream: dict[int, DownstreamTable] = {}
         self._fresh = False
@@ -303,7 +346,7 @@ class DownstreamTables:
                 continue
             if target.form is Form.REWRITE or target.spread is not Spread.BY_KEY:
                 apart.add(table_id(version))
-        return Tables(self.definitions, dict(self._downstream), frozenset(apart))
+        return Tables(self.definitions, dict(self._downstream), frozenset(apart), self._sync_mode)
 
     def keyless(self, versions: Iterable[TableVersion]) -> frozenset[int]:
         """Those of them that have no key."""
@@ -331,6 +374,6 @@ class DownstreamTables:
                 return None
             self._downstream[number] = table
         try:
-            return target_of(version, 1, self._downstream[number])
+            return target_of(version, 1, self._downstream[number], sync_mode=self._sync_mode)
         except (DownstreamError, UnsupportedTable):
             return None

@@ -22,7 +22,7 @@ from drainer.spark.effects.batches import PLACE_BITS
 from drainer.spark.effects.merge import merged
 from drainer.spark.effects.operations import RowEffect
 from drainer.spark.replay.job import Bucket
-from drainer.spark.replay.writer import Phase, Tables, Undone, Writer, taken_back
+from drainer.spark.replay.writer import NOT_SAID, Phase, Tables, Taking, Undone, Writer, taken_back
 from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.process.garbage import collect_rarely
 
@@ -44,12 +44,12 @@ class Writing:
     chunk_rows: int
     safe: bool
     in_blocks: bool
-    rows_may_wait: bool = False
+    taking: Taking = NOT_SAID
     undone: Undone = field(default_factory=dict)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         collect_rarely()
-        writer = Writer(self.target, self.tables, safe=self.safe, rows_may_wait=self.rows_may_wait)
+        writer = Writer(self.target, self.tables, safe=self.safe, taking=self.taking)
         chunks = keys = 0
         try:
             if self.in_blocks:

@@ -9,6 +9,7 @@ import pytest
 
 from drainer.config.downstream import upstream_target_of
 from drainer.config.options import ENV_PREFIX, DrainerConfig
+from drainer.config.remarks import on_lanes_keys
 from drainer.mysql.connection import Away, connect
 from tidb_binlog.config import loading
 from tidb_binlog.errors import ConfigError
@@ -98,3 +99,11 @@ def test_the_page_says_what_there_is(tmp_path: Path) -> None:
 def test_what_cannot_work_is_refused_at_the_start(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, text)
+
+
+def test_what_a_stream_of_spark_does_not_go_by_is_named(tmp_path: Path) -> None:
+    text = "[syncer]\nworker-count = 5\nrate-rows = 100\nsafe-mode = true"
+    (told,) = on_lanes_keys(load(tmp_path, text))
+    assert told.startswith("syncer.worker-count, syncer.rate-rows are not used by a stream of Spark")
+    assert on_lanes_keys(load(tmp_path, "[syncer]\nstrict = true")) == []
+    assert on_lanes_keys(load(tmp_path, text.replace("\n", '\ndb-type = "file"\n', 1))) == []

@@ -247,6 +247,7 @@ def test_the_line_of_the_page_is_a_drainers_configuration(monkeypatch: pytest.Mo
     ("flags", "said"),
     [
         ([], "there is no cluster"),
+        (["--config", "whole.toml"], "syncer.dispatch = transaction"),
         (["--pumps", "pumps://a:1"], "there is no downstream"),
         (["--pumps", "pumps://a:1", "--to", "delta:///lake", "--append"], "--append is of a database"),
         (["--pumps", "pumps://a:1", "--to", "mysql://a@b:1/", "--mode", "mirror"], "mirror is of a lake"),
@@ -255,7 +256,11 @@ def test_the_line_of_the_page_is_a_drainers_configuration(monkeypatch: pytest.Mo
         (["--pumps", "a:1"], "give pumps://HOST:2379"),
     ],
 )
-def test_what_makes_no_sense_is_said_before_anything_is_asked(flags: list[str], said: str) -> None:
+def test_what_makes_no_sense_is_said_before_anything_is_asked(
+    flags: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("whole.toml").write_text('pd-urls = "a:1"\n[syncer]\ndispatch = "transaction"\n')
     with pytest.raises(FlagError, match=said):
         run(["load", *flags])
 

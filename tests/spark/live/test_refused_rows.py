@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from drainer.mysql import errors
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
@@ -189,6 +190,82 @@ async def test_rows_that_are_refused_while_another_table_waits_let_theirs_wait(
     await life(settings)
     assert (waiting(connection), table(connection, "orders")) == ([], ORDERS)
     assert table(connection, "seats") == [*SEATS, (1000, 1000)]
+    await publisher.close()
+
+
+async def test_rows_that_only_commit_refuses_let_the_table_wait_of_the_statement_that_is_found(
+    publisher: Publisher, settings: LiveSettings, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A TiDB looks at keys when an optimistic transaction commits, and the error then names no table."""
+    asked: list[str] = []
+
+    def refuses(session: Connection) -> None:
+        if not asked and session.rows(b"SELECT 1 FROM shop.log WHERE line='wrong'"):
+            session.rollback()
+            raise errors.StatementRefused(1062, "Duplicate entry 'wrong' for key 'log.PRIMARY'")
+        session.commit()
+
+    def learns(session: Connection, name: str, value: str) -> None:
+        if not asked:
+            session.run(REFUSED["log"])
+        asked.append(f"{name}={value}")
+
+    monkeypatch.setattr("drainer.spark.replay.writer.commit", refuses)
+    monkeypatch.setattr("drainer.spark.replay.writer.set_if_known", learns)
+    await change(publisher)
+    await life(settings)
+    assert waiting(connection) == ["log"]
+    assert set(asked) == {"tidb_constraint_check_in_place=1"}
+    assert (table(connection, "seats"), table(connection, "orders")) == (SEATS, ORDERS)
+    monkeypatch.undo()
+    correct(connection, "log")
+    await life(settings)
+    assert (waiting(connection), log(connection)) == ([], LOG)
+    await publisher.close()
+
+
+@pytest.mark.parametrize("by_tasks", [False, True])
+async def test_a_column_that_is_missing_is_left_out_where_the_sync_mode_says_so(
+    by_tasks: bool,
+    publisher: Publisher,
+    settings: LiveSettings,
+    connection: Connection,
+    spark: SparkSession,
+) -> None:
+    """By the Drainer's configuration: 2. Without it the table takes no rows."""
+    connection.run(b"ALTER TABLE shop.orders DROP COLUMN item")
+    await change(publisher)
+    if by_tasks:
+        settings = replace(settings, small_bytes=0)
+    partial = replace(settings, drainer=replace(settings.drainer, to_sync_mode=2))
+    async with publisher.transaction() as txn:
+        txn.insert("shop.orders", {"id": ROWS, "item": "new"})
+    await life(partial, spark)
+    assert waiting(connection) == []
+    assert table(connection, "orders") == [(number,) for number in range(ROWS + 1)]
+    async with publisher.transaction() as txn:
+        txn.insert("shop.orders", {"id": ROWS + 1, "item": "new"})
+    await life(settings, spark)
+    assert waiting(connection) == ["orders"]
+    await publisher.close()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_row_that_is_not_there_ends_a_strict_stream(
+    strict: bool, publisher: Publisher, settings: LiveSettings, connection: Connection
+) -> None:
+    settings = replace(settings, drainer=replace(settings.drainer, strict=strict))
+    connection.run(b"DELETE FROM shop.seats WHERE id=17")
+    connection.commit()
+    async with publisher.transaction() as txn:
+        txn.delete("shop.seats", {"id": 17, "seat": 27})
+    if strict:
+        with pytest.raises(DownstreamError, match=r"shop\.seats is not as upstream's: 1 rows"):
+            await life(settings)
+        connection.run(b"INSERT INTO shop.seats VALUES (17, 27)")
+        connection.commit()
+    drift = sum(batch.drift for batch in await life(settings))
+    assert (drift, len(table(connection, "seats"))) == (int(not strict), ROWS - 1)
     await publisher.close()
 
 
