@@ -7,6 +7,7 @@ Never   changes what a Drainer's file says but for its routes
 from __future__ import annotations
 
 import asyncio
+import os
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
@@ -98,7 +99,9 @@ class RigCluster(Cluster):
         self.write_routes(node.name, routes)
         arguments = ["stream", f"--config={self.config_of(node.name)}", "--name", node.name, "--small", small]
         arguments += ["--master", EXECUTORS, "--output", "json"]
-        arguments += ["--conf", "spark.driver.memory=1g", "--conf", "spark.executor.memory=512m"]
+        settings = {"spark.driver.memory": "1g", "spark.executor.memory": "512m"}
+        settings |= spark_command.executors_start_as(os.environ)
+        arguments += [f"--conf={key}={text}" for key, text in settings.items()]
         self.streams, self.has_executors = True, size_bytes(small) < SMALL_BYTES
         return await self.begin_drainer(
             replace(node, process=self._python(node.name, "drainer.spark", arguments))

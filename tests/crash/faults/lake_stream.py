@@ -46,8 +46,8 @@ from tests.benchmarks.door.pumps import until_ready
 from tests.benchmarks.peer.programs import PUMP, programs
 from tests.integration.support.subscribed_shop import shop
 from tests.pump.support.process import PumpProcess
-from tests.spark.support import spark_versions
-from tests.spark.support.spark_command import SparkCommand, executors
+from tests.spark.support import spark_home, spark_versions
+from tests.spark.support.spark_command import SparkCommand, executors, executors_start_as
 from tidb_binlog.net.port import free_ports
 
 ORDERS: Final = "shop.orders"
@@ -67,6 +67,9 @@ EARLY_SHARE: Final = 0.2
 PAUSE_MAX_S: Final = 6.0
 BESIDE_MAX: Final = 4
 """Deaths of others in a life."""
+LIFE_TRANSACTIONS: Final = 600
+"""Published in a life at most, as many as on a quiet machine: where all starts slowly, more would be work for
+the next lives, and no more faults."""
 END_S: Final = 300.0
 """Without a line of a batch."""
 EXECUTORS: Final = "local-cluster[2,1,512]"
@@ -240,12 +243,14 @@ class Campaign:
             "spark.sql.shuffle.partitions": "2",
         }
         if mode == "mirror":
-            self._variables = dict(spark_versions.environ("4.1"))
+            self._variables = spark_home.environ("4.1")
             packages = connector_of(DrainerConfig(db_type=form)).packages
             self._settings |= spark_versions.jars("4.1", *packages)
+        self._settings |= executors_start_as(self._variables or os.environ)
         self.pumps: list[PumpProcess | PeerPump] = [self._pump(f"p{number}") for number in (1, 2)]
         self.log = directory / "log"
         self._said_before = 0  # bytes of the log, when the life began
+        self.lives = 0
 
     @property
     def words(self) -> str:
@@ -269,6 +274,7 @@ class Campaign:
         rng = self._rng
         has_executors, is_early = rng.random() < 0.5, rng.random() < EARLY_SHARE
         self._said_before = self.log.stat().st_size if self.log.exists() else 0
+        self.lives += 1
         command = self._begin(EXECUTORS if has_executors else "local[2]")
         try:
             if not is_early:
@@ -407,7 +413,7 @@ async def _until_dead(campaign: Campaign, endpoint: str, kills: int, seed: int) 
         while killed < kills:
             some = min(ROUND, kills - killed)
             stopping = asyncio.Event()
-            writing = asyncio.create_task(_write(model, stopping))
+            writing = asyncio.create_task(_write(model, campaign, stopping))
             for _ in range(some):
                 await campaign.die()
             stopping.set()
@@ -426,9 +432,10 @@ async def _until_dead(campaign: Campaign, endpoint: str, kills: int, seed: int) 
             process.end()
 
 
-async def _write(model: Shop, stopping: asyncio.Event) -> None:
+async def _write(model: Shop, campaign: Campaign, stopping: asyncio.Event) -> None:
     while not stopping.is_set():
-        await model.change()
+        if model.transactions < campaign.lives * LIFE_TRANSACTIONS:
+            await model.change()
         await asyncio.sleep(0.05)
 
 

@@ -1,6 +1,7 @@
 """A campaign of streams of Spark: run after run under a seed of its own, each compared row by row, and a sum.
 
-    python -m tests.crash.faults.spark_campaign [--runs N] [--seed N] [--seconds N] [--kinds NAME,...]
+    python -m tests.crash.faults.spark_campaign [--runs N] [--seed N] [--kinds NAME,...]
+        [--seconds N] [--rate N]
 
 The kinds take turns: into MariaDB by tasks and by the driver alone (`tests.rig --chaos --spark`), into
 changelogs and mirrors of Delta and Iceberg (`lake_stream`). Each run is a process, whose output is kept where
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -25,16 +27,17 @@ from typing import Any, Final
 
 from binlog_playground.program import INTERRUPTED, SIGNALS
 from tests.rig import ROOT
+from tests.spark.support import spark_home
 
 LAKE_KILLS: Final = 4
 OUTPUT: Final = ROOT / "build" / "spark-campaign"
+RATE: Final = 40
 SECONDS: Final = 60
 """Executors are there after about 20, and again after each kill of a driver."""
 
 
 def _rig(small: str) -> list[str]:
-    rates = ["--rate", "40", "--sessions", "8"]
-    return ["tests.rig", "--chaos", "--json", "--spark", small, *rates]
+    return ["tests.rig", "--chaos", "--json", "--sessions", "8", "--spark", small]
 
 
 def _lake(form: str, mode: str) -> list[str]:
@@ -52,12 +55,19 @@ KINDS: Final = {
 }
 
 
-def run(kind: str, seed: int, seconds: int) -> dict[str, Any] | None:
+def run(kind: str, seed: int, seconds: int, rate: int) -> dict[str, Any] | None:
     """What a run said of itself at its end; None if it was not equal, or came to none."""
     command = [sys.executable, "-m", *KINDS[kind], "--seed", str(seed)]
-    command += ["--seconds", str(seconds)] if kind.startswith("mariadb") else []
+    if kind.startswith("mariadb"):
+        command += ["--seconds", str(seconds), "--rate", str(rate)]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | spark_home.environ(),
     )
     try:
         out, err = process.communicate()
@@ -100,6 +110,13 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=parse_count, default=SECONDS, help="of random work in a run into MariaDB"
     )
+    parser.add_argument(
+        "--rate",
+        type=parse_count,
+        default=RATE,
+        help="transactions a second of it; where the machine has other work, fewer in more seconds are as"
+        " many, with more faults",
+    )
     parser.add_argument("--kinds", type=parse_kinds, default=[*KINDS], help="which take turns")
     chosen = parser.parse_args()
     kinds = chosen.kinds
@@ -108,7 +125,7 @@ def main() -> int:
         for number in range(chosen.runs):
             kind, seed, began_s = kinds[number % len(kinds)], chosen.seed + number, time.monotonic()
             print(f"{kind}, seed {seed}", flush=True)
-            said = run(kind, seed, chosen.seconds)
+            said = run(kind, seed, chosen.seconds, chosen.rate)
             sums[kind] += counted(said)
             print(f"  {time.monotonic() - began_s:.0f} s: {shown(counted(said))}", flush=True)
     finally:

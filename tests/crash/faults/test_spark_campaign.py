@@ -15,7 +15,9 @@ from tests.rig.runs import scratch as scratch
 from tests.waiting import until_here
 
 
-@pytest.mark.parametrize("option", ["--runs=0", "--runs=-1", "--seconds=0", "--kinds=mariadb", "--kinds="])
+@pytest.mark.parametrize(
+    "option", ["--runs=0", "--runs=-1", "--seconds=0", "--rate=0", "--kinds=mariadb", "--kinds="]
+)
 def test_a_campaign_that_would_test_nothing_is_refused(
     option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -38,7 +40,7 @@ def test_kinds_take_turns_and_one_that_was_not_equal_is_the_exit_status(
         9: None,
     }
     monkeypatch.setattr(sys, "argv", argv)
-    monkeypatch.setattr(spark_campaign, "run", lambda kind, seed, seconds: told[seed])
+    monkeypatch.setattr(spark_campaign, "run", lambda kind, seed, seconds, rate: told[seed])
     assert spark_campaign.main() == 1
     lines = capsys.readouterr().out.splitlines()
     counted = "equal 1, ddl 2, transactions 5, rows 9, rows_identical 4"

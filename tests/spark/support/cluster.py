@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from binlog_playground.cluster.supervisor import POLL_S, Process
+from tests.spark.support.spark_command import executors_start_as
 from tests.waiting import PATIENCE_S
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
@@ -91,8 +92,8 @@ class Cluster:
         self, script: Path, package: Path, arguments: Sequence[str], environ: Mapping[str, str]
     ) -> Process:
         """`spark-submit` of a script with a package, started."""
-        jvm = {"spark.executor.extraJavaOptions": os.environ["SPARK_DAEMON_JAVA_OPTS"]}
-        settings = [part for key, value in (SETTINGS | jvm).items() for part in ("--conf", f"{key}={value}")]
+        jvms = executors_start_as(os.environ)
+        settings = [part for key, value in (SETTINGS | jvms).items() for part in ("--conf", f"{key}={value}")]
         argv = [
             *(
                 _program("spark-submit"),

@@ -9,8 +9,17 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from tests.architecture.source import ROOT
+
+DAEMONS: Final = "SPARK_DAEMON_JAVA_OPTS"
+
+
+def executors_start_as(variables: Mapping[str, str]) -> dict[str, str]:
+    """Settings for a session whose executors' JVMs are to start as those of daemons do."""
+    options = variables.get(DAEMONS)
+    return {"spark.executor.extraJavaOptions": options} if options else {}
 
 
 class SparkCommand:
