@@ -164,9 +164,8 @@ class RelayFiles:
                 records.transaction(entry)
             else:
                 self._take(entry)
-            if records.waiting >= WRITE_BYTES:
+            if records.waiting >= WRITE_BYTES or not given:
                 writer.write(records.take())
-        writer.write(records.take())
         writer.sync()
         return self._sizes.taken()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import functools
 import gc
 import importlib.abc
@@ -134,6 +135,7 @@ def _passes_with(
 def _forked(function: Callable[[], bool], limits: tuple[int, int]) -> bool:
     """What it returns; False if it raises or takes more than `limits` of seconds: CPU, wall clock."""
     sys.stdout.flush()
+    faulthandler.cancel_dump_traceback_later()  # a child without that thread would wait for it
     if pid := os.fork():
         with open(os.pidfd_open(pid), "rb", buffering=0) as child:  # its own alarm clock is that of its tests
             if not select.select([child], [], [], limits[1])[0]:

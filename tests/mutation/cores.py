@@ -86,6 +86,14 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "drainer/stream/pull/test_large_txn.py",
         ),
     ),
+    "relay_log": (
+        "drainer.relay.relay_log",
+        (
+            "drainer/relay/test_relay_log.py",
+            "drainer/relay/test_relay_log_page.py",
+            "drainer/relay/test_relay_log_marks.py",
+        ),
+    ),
     "pull_session": (
         "pump.pull.session",
         ("pump/pull/test_session.py", "pump/pull/test_parts.py", "pump/pull/test_ranges.py"),
@@ -106,6 +114,7 @@ _SAME: Final = "what is put there is what stands there"
 _EXACT: Final = "ages of what is long ago are told a little more, or less, exactly"
 _ABOVE_ALL: Final = "any number above all timestamps"
 _ASKED: Final = "whoever asks for a hold sets it before it is looked at"
+_FIRST_TS: Final = "no timestamp is 1"
 _OCTET: Final = "a frame is completed by an octet at least"
 _LONGER: Final = "the longer way does the same"
 _TOLD: Final = "is told to people, and decides nothing"
@@ -191,9 +200,22 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Translator.catch_up: self._generation = schema.generation  ->  pass": _LONGER,
         "Translator.row_filter: self._filters[table_id] = CLOSED  ->  pass": _LONGER,
         "Translator._note_version: 0  ->  1": "the first version has no table yet",
-        "Translator._had_early_rows: 0  ->  1": "no timestamp is 1",
+        "Translator._had_early_rows: 0  ->  1": _FIRST_TS,
         "Translator._note_version: schema_version > self._row_versions.get(table_id, 0)  ->  "
         "schema_version >= self._row_versions.get(table_id, 0)": _SAME,
+    },
+    "relay_log": {
+        "RelayFiles._surveyed: directory.places.clear()  ->  pass": _MEMORY,
+        "RelayFiles._surveyed: False  ->  True": "there is a file always",
+        "RelayFiles._surveyed: min(place.size, HEAD_BYTES)  ->  max(place.size, HEAD_BYTES)": _LONGER,
+        "RelayFiles._surveyed: 0  ->  1": _FIRST_TS,
+        "RelayFiles._surveyed: any(map(is_payload_record, heads))  ->  all(map(is_payload_record, heads))": (
+            "a file has one format"
+        ),
+        "RelayFiles.sync: records.waiting >= WRITE_BYTES  ->  records.waiting > WRITE_BYTES": _MEMORY,
+        "RelayLog._patiently: if not self.waiting_for:  ->  if self.waiting_for:": _TOLD,
+        "RelayLog.append_large: 0  ->  1": _MEMORY,
+        "RelayLog._give: 1  ->  2": "that it grows counts, not by what",
     },
     "failover": {
         "<module>: 0  ->  1": "any revision that stays the same",
