@@ -122,7 +122,10 @@ def _way(lag: LagStatus) -> Markup:
 
 def _waiting(ddl: DdlStatus, node_id: str) -> Markup:
     said = [f"runs now: {ddl.progress}"] if ddl.progress else []
-    said += [f"missing downstream: {', '.join(ddl.missing[:ROWS_MAX])}"] if ddl.missing else []
+    said += [
+        f"missing downstream since job {lack.job_id} ({', '.join(lack.tables)}): {'; '.join(lack.missing)}"
+        for lack in reversed(ddl.missing[-ROWS_MAX:])
+    ]
     parts: list[object] = [element("p", line) for line in said]
     if ddl.full:
         parts.append(

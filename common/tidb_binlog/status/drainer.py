@@ -112,12 +112,21 @@ class WaitingDdl(Struct, kw_only=True):
         return self.loads and not self.possible
 
 
+class LackStatus(Struct, kw_only=True):
+    """What the downstream lacks of a DDL that ran: a line each."""
+
+    job_id: int = 0
+    commit_ts: Ts = 0
+    tables: list[str] = []
+    missing: list[str] = []
+
+
 class DdlStatus(Struct, kw_only=True):
     """`progress` of the statement that runs, what the downstream lacks, and what waits. `held_at`: the
     commit_ts that the checkpoint stays at or below."""
 
     progress: str = ""
-    missing: list[str] = []
+    missing: list[LackStatus] = []
     waiting: list[WaitingDdl] = []
     held_at: int = 0
     kept_bytes: int = 0

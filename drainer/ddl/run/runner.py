@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from drainer.checkpoint.value import Intent
 from drainer.ddl.convert import columns
@@ -38,6 +38,7 @@ from drainer.txn import Ddl
 from tidb_binlog import ddl_job
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.observe import log
+from tidb_binlog.status.drainer import LackStatus
 from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.ddl_apply")
@@ -93,7 +94,7 @@ class DdlRunner:
         self._conversions = conversions
         self._before: tuple[int, fingerprint.Shape] | None = None  # commit_ts and shape of the DDL at hand
         self._refused = 0  # commit_ts of the DDL that was refused last
-        self.missing: deque[dict[str, Any]] = deque(maxlen=_MISSING_KEPT)
+        self.missing: deque[LackStatus] = deque(maxlen=_MISSING_KEPT)
         self._under_way = 0  # commit_ts of the DDL whose statement was sent, until its end is known
 
     def close(self) -> None:
@@ -223,7 +224,7 @@ class DdlRunner:
             return
         names = [".".join(name).rstrip(".") for name in ddl.tables]
         self.missing.append(
-            {"commit_ts": ddl.commit_ts, "job_id": ddl.job_id, "tables": names, "missing": lines}
+            LackStatus(job_id=ddl.job_id, commit_ts=ddl.commit_ts, tables=names, missing=lines)
         )
         logger.warning(
             "downstream lacks a part of a DDL", job_id=ddl.job_id, commit_ts=ddl.commit_ts, missing=lines

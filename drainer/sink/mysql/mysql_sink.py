@@ -47,7 +47,8 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.observe import trace
-from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
+from tidb_binlog.status.codec import plain
+from tidb_binlog.status.drainer import LackStatus, LaneStatus, MismatchStatus
 from tidb_binlog.tso import Ts
 
 
@@ -117,7 +118,7 @@ class MysqlSink(Sink):
         return {
             "DDL": {
                 "progress": self.barrier.progress,
-                "missing": list(self.ddl_runner.missing),
+                "missing": plain(list(self.ddl_runner.missing)),
                 **self.quarantine.document(),
             },
             "Relay": {"on": self.feed.logs, "waiting_for": self.feed.waiting_for},
@@ -376,7 +377,7 @@ def mysql_sink(
 
 
 def _with_list(
-    runner_for: Callable[[Frozen], DdlRunner], missing: deque[dict[str, Any]]
+    runner_for: Callable[[Frozen], DdlRunner], missing: deque[LackStatus]
 ) -> Callable[[Frozen], DdlRunner]:
     """The status has one list of what the downstream lacks."""
 

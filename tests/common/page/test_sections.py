@@ -18,6 +18,7 @@ from tidb_binlog.status.drainer import (
     ControlStatus,
     DdlStatus,
     DrainerDocument,
+    LackStatus,
     LagStatus,
     LaneStatus,
     MismatchStatus,
@@ -190,7 +191,7 @@ def test_waiting_ddl_is_shown_with_the_decisions_that_are_possible() -> None:
     ddl = DdlStatus(
         waiting=[WAITING, nothing_to_decide, decided],
         held_at=ago(60),
-        missing=["db.gone"],
+        missing=[LackStatus(job_id=11, tables=["db.t"], missing=["an expression key", "a check"])],
         progress="ADD INDEX 40 %",
         full=True,
     )
@@ -207,7 +208,7 @@ def test_waiting_ddl_is_shown_with_the_decisions_that_are_possible() -> None:
     assert "Nothing is to be decided now." in second.text
     assert "rewrite: DROP TABLE x" in third.text
     assert "ADD INDEX 40 %" in page.text
-    assert "db.gone" in page.text
+    assert "missing downstream since job 11 (db.t): an expression key; a check" in page.text
     assert "stands still" in page.text
     none = of_drainer(DrainerDocument(ddl=DdlStatus()))["Waiting for a decision (0)"]
     assert none.text == "No DDL waits."

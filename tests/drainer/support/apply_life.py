@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from binlog_playground.check.downstream import Downstream
 from binlog_playground.check.verify import Canonical, ColumnForm, Limit, compare
 from binlog_playground.scenario import load
@@ -49,6 +51,8 @@ from tests.rig.workload.limits import MARIADB, misplaced
 from tests.waiting import PATIENCE_S
 from tidb_binlog import binlog
 from tidb_binlog.clock import Clock, SystemClock
+from tidb_binlog.foreign_document import ready
+from tidb_binlog.status.drainer import DrainerDocument
 from tidb_binlog.table_info import LONG, VARCHAR, Column, FieldType, TableInfo
 from tidb_binlog.upstream_port import SchemaHistory
 
@@ -235,6 +239,8 @@ class Life:
             if tasks[0] in done and dies_at_ts is None:
                 if at_end is not None:
                     await at_end(self.sink)
+                # What pages and conditions go by is what the sink says, to the last field.
+                msgspec.convert(self.runner.facts(), ready(DrainerDocument))
                 ended = await self.runner.stop(PATIENCE_S)
                 assert ended
             return ended

@@ -81,8 +81,8 @@ async def applied(target: Target, recording: Recording) -> dict[str, list[str]]:
     assert await life.run()
     found: dict[str, list[str]] = {}
     for entry in life.sink.ddl_runner.missing:
-        for name in entry["tables"]:
-            found.setdefault(name.partition(".")[2], []).extend(entry["missing"])
+        for name in entry.tables:
+            found.setdefault(name.partition(".")[2], []).extend(entry.missing)
     return found
 
 
