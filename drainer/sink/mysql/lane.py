@@ -54,8 +54,7 @@ from drainer.mysql.rows.column_match import FULL
 from drainer.mysql.rows.row_fold import fold
 from drainer.mysql.rows.statement import Statement, statements
 from drainer.mysql.rows.table_target import missing, refreshed
-from drainer.mysql.session import DownstreamSession
-from drainer.mysql.session_mode import SessionMode
+from drainer.mysql.session import DownstreamSession, run
 from drainer.mysql.table_reader import read_table
 from drainer.relay.relay_log import LogMark
 from drainer.sink.mysql import refused_rows
@@ -494,14 +493,3 @@ class Lane(threading.Thread):
         self._packet_bytes_max = connection.packet_bytes_max()
         self._bytes_max = min(STATEMENT_BYTES_MAX, self._packet_bytes_max - PACKET_SLACK_BYTES)
         self._table.claim(connection, self.number)
-
-
-def run(connection: Connection, statement: Statement, mode: SessionMode) -> int:
-    """Rows that the server says it affected. A strict TiDB looks into no partition if it cannot compute which
-    one a value is in, as by TO_DAYS of a date without a month: rows with it are there all the same."""
-    if statement.lax:
-        return connection.run_lax(statement.sql, mode)
-    affected = connection.run(statement.sql)
-    if statement.may_have_missed(affected) and "tidb" in connection.server_version.lower():
-        affected += connection.run_lax(statement.sql, mode)
-    return affected

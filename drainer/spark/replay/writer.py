@@ -35,7 +35,7 @@ from drainer.mysql.rows.column_match import FULL, DownstreamTable
 from drainer.mysql.rows.row_fold import TableFold
 from drainer.mysql.rows.statement import Statement, removals, writes
 from drainer.mysql.rows.table_target import missing, target_of
-from drainer.mysql.session import DownstreamSession
+from drainer.mysql.session import DownstreamSession, run
 from drainer.mysql.table_reader import read_table
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.selection import Selection
@@ -289,12 +289,7 @@ def execute(connection: Connection, target: Target, statement: Statement, bytes_
             " than max_allowed_packet of the downstream",
             hint="raise max_allowed_packet there, and run the same command again",
         )
-    if not statement.lax:
-        return connection.run(statement.sql)
-    connection.run(b"SET SESSION sql_mode='" + target.mode.lax.encode() + b"'")
-    affected = connection.run(statement.sql)
-    connection.run(b"SET SESSION sql_mode='" + target.mode.strict.encode() + b"'")
-    return affected
+    return run(connection, statement, target.mode)
 
 
 # Downstream tables: what is known of the tables that rows go to, read once between two schema changes.

@@ -1,4 +1,4 @@
-"""What a lane does in its own way on a TiDB: rows that a strict session does not find, or does not take."""
+"""What a session does in its own way on a TiDB: rows that a strict one does not find, or does not take."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from drainer.mysql.connection import Connection, prepare_session
 from drainer.mysql.rows.change import TableTarget
 from drainer.mysql.rows.statement import Statement
+from drainer.mysql.session import run
 from drainer.mysql.session_mode import DEFAULT
-from drainer.sink.mysql.lane import run
 
 
 class Server:
