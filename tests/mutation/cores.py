@@ -204,6 +204,12 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Translator._note_version: schema_version > self._row_versions.get(table_id, 0)  ->  "
         "schema_version >= self._row_versions.get(table_id, 0)": _SAME,
     },
+    "waiting_tables": {
+        "Quarantine._touched: entry.tables[key] <= ddl.commit_ts  ->  entry.tables[key] < ddl.commit_ts": (
+            "of the entry that a DDL began its names are touched already"
+        ),
+        "Quarantine.joins: len(self._queues) > 1  ->  len(self._queues) >= 1": _LONGER,
+    },
     "relay_log": {
         "RelayFiles._surveyed: directory.places.clear()  ->  pass": _MEMORY,
         "RelayFiles._surveyed: False  ->  True": "there is a file always",

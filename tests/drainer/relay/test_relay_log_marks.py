@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -51,17 +51,18 @@ def test_a_mark_never_falls_and_stands_for_all_at_or_below_it() -> None:
 
 
 @pytest.mark.parametrize("reaches", [True, False])
-async def test_who_waits_for_a_mark_is_woken(reaches: bool) -> None:
+def test_who_waits_for_a_mark_is_woken(reaches: bool) -> None:
     """By what it waits for, or to see that it is to end."""
-    mark, ended = LogMark(), Ended()
-    waiting = asyncio.create_task(asyncio.to_thread(mark.wait, 7, ended, LONG_S))
-    assert await asyncio.to_thread(ended.asked.wait, PATIENCE_S)
+    mark, ended, found = LogMark(), Ended(), SimpleQueue[bool]()
+    waiting = threading.Thread(target=lambda: found.put(mark.wait(7, ended, LONG_S)), daemon=True)
+    waiting.start()
+    assert ended.asked.wait(PATIENCE_S)
     if reaches:
         mark.reach(7)
     else:
         ended.set()
         mark.wake()
-    assert await waiting is reaches
+    assert found.get(timeout=PATIENCE_S) is reaches
     assert mark.has(1) is reaches
 
 

@@ -637,10 +637,12 @@ def test_a_ddl_that_concerns_no_table_waits_too_and_holds_nobody_up() -> None:
     first.begin(entry, policy)
     assert not first.is_done(policy)
     later = Quarantine([entry], highest_ts=9)
+    (queue,) = later.queues
+    queue.state = QueueState.CAUGHT_UP  # nothing had come yet
     assert later.classify(policy).ddl_class is DdlClass.KEPT
+    assert queue.state is QueueState.FOLLOWING
     transaction = row(6, "t")
     assert later.divert(transaction) == (transaction, [])
-    (queue,) = later.queues
     later.decide(5, Decision(SKIP))
     later.advance(queue, Position(5))
     assert later.is_done(policy)
