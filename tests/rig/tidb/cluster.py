@@ -8,14 +8,17 @@ Tests   tests/rig/tidb/test_tidb.py
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
+import urllib.request
+from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from binlog_playground.cluster.cluster import Cluster, Node, http_get
+from binlog_playground.cluster.cluster import Cluster, Node, http_get, http_request
 from binlog_playground.cluster.supervisor import Process
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import SessionError
@@ -72,6 +75,10 @@ _SETTINGS: Final = (
     "SET GLOBAL tidb_ddl_enable_fast_reorg = OFF",
     "SET GLOBAL tidb_txn_assertion_level = 'OFF'",
 )
+
+
+def _coded(key: str) -> str:
+    return b64encode(key.encode()).decode()
 
 
 class Storage:
@@ -132,6 +139,7 @@ class Storage:
         """Those that were killed; until each answers."""
         for number, tidb in enumerate(self.tidbs):
             if not tidb.is_running:
+                await asyncio.to_thread(self._expire, self._tidb_ports[number][0])
                 tidb.start()
             await self._cluster.until(tidb, partial(self._answers, number))
 
@@ -151,6 +159,28 @@ class Storage:
             )
         except SessionError as error:
             raise Unavailable(f"TiDB does not answer: {error}") from None
+
+    def _expire(self, port: int) -> None:
+        """What a TiDB that is gone holds in etcd: its DDL would wait a minute for that."""
+        everything = {"key": _coded("/tidb/"), "range_end": _coded("/tidb0")}
+        entries = [
+            (*(b64decode(entry.get(part, "")).decode() for part in ("key", "value")), entry["lease"])
+            for entry in self._etcd("kv/range", everything).get("kvs", ())
+            if "lease" in entry
+        ]
+        servers = [
+            key.rpartition("/")[2]
+            for key, value, _ in entries
+            if "/server/info/" in key and json.loads(value)["listening_port"] == port
+        ]
+        held = {lease for key, value, lease in entries if any(one in key + value for one in servers)}
+        for lease in held:
+            self._etcd("lease/revoke", {"ID": lease})
+
+    def _etcd(self, call: str, body: dict[str, str]) -> dict[str, Any]:
+        request = urllib.request.Request(f"{self.pd}/v3/{call}", json.dumps(body).encode())
+        answer: dict[str, Any] = json.loads(http_request(request, 10.0))
+        return answer
 
     def _answers(self, number: int) -> None:
         self.connect(number).close()
