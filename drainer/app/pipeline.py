@@ -92,8 +92,10 @@ class Pipeline:
     async def close(self) -> None:
         await self._ends.aclose()
 
-    async def _open(self, *, again: bool) -> None:
+    async def _open(self, *, again: bool, before: Runner[Any] | None = None) -> None:
         runner, collector = await self._build(self._ends, again)
+        if before is not None:
+            runner.go_on_telling(before)
         self._runner = runner
         runner.on_wake = collector.asking.hurry
         self._operating.show(runner, collector, self._cluster_id)
@@ -141,7 +143,7 @@ class Pipeline:
         while True:
             await self._still_named()
             try:
-                await self._open(again=True)
+                await self._open(again=True, before=runner)
                 break
             except WentBack as once_more:
                 logger.error("the downstream went back in time once more", error=once_more)

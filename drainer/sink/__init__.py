@@ -32,7 +32,7 @@ Tests  tests/contract/test_sink.py
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
 from tidb_binlog.tso import Ts
@@ -155,6 +155,10 @@ class Tells(Protocol):
     def mismatches(self) -> MismatchStatus:
         """What was not downstream as it should have been, for `/status`."""
         return MismatchStatus()
+
+    def go_on_telling(self, before: Self) -> None:
+        """Its process had this one before: what that has told counts on."""
+        return
 
     def facts(self) -> dict[str, Any]:
         """Its own keys of `/status`."""

@@ -34,13 +34,19 @@ logger = log.get("drainer.applier")
 
 
 class EarlyRows:
-    """Of one life of a stream."""
+    """Of one life of a stream; the next one of the process goes on from it (`add`)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._told: deque[EarlyRowsStatus] = deque(maxlen=_KEPT)
         self._took: dict[int, EarlyRowsStatus] = {}  # by table id, the last DDL that took a partition
         self._took_ts: Ts = 0
+
+    def add(self, before: EarlyRows) -> None:
+        """What was told before in this process, and what rows that may follow are told by."""
+        self._told.extendleft(reversed(before._told))
+        self._took = before._took | self._took
+        self._took_ts = max(self._took_ts, before._took_ts)
 
     @property
     def told(self) -> list[EarlyRowsStatus]:
@@ -68,7 +74,11 @@ class EarlyRows:
                 self._tell(took, LATE_ROWS)
 
     def _tell(self, status: EarlyRowsStatus, text: str) -> None:
-        status.last_s = self._clock.wall_s()
-        if status not in self._told:
-            self._told.append(status)
-            logger.warning(text, job_id=status.job_id, commit_ts=status.commit_ts, tables=status.tables)
+        now_s = self._clock.wall_s()
+        for known in self._told:
+            if known.job_id == status.job_id:
+                known.last_s = now_s
+                return
+        status.last_s = now_s
+        self._told.append(status)
+        logger.warning(text, job_id=status.job_id, commit_ts=status.commit_ts, tables=status.tables)

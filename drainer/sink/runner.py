@@ -125,6 +125,11 @@ class Runner(Generic[S]):
     def mismatches(self) -> MismatchStatus:
         return self.sink.mismatches()
 
+    def go_on_telling(self, before: Runner[S]) -> None:
+        """Its process had this one before: what that has told counts on."""
+        self._early_rows.add(before._early_rows)
+        self.sink.go_on_telling(before.sink)
+
     def facts(self) -> dict[str, Any]:
         return {"EarlyRows": plain(self._early_rows.told), **self.sink.facts()}
 

@@ -74,14 +74,19 @@ async def _play(upstream: Upstream, cluster: Cluster) -> None:
     await upstream.write(50)
     life.start()
     await life.until(lambda: cluster.count("waits") == 50, "rows before")
+    connection.run(b"DELETE FROM quarantined.waits WHERE id=49")  # which the next transaction changes
+    await upstream.write(1)
+    drift = {"quarantined.waits": 1}
+    await life.until(lambda: life.ask("/status")["Drift"]["Rows"] == drift, "it is told")
     connection.run(b"INSERT INTO quarantined.waits VALUES (100000, -78)")
     began_s = time.monotonic()
 
-    await upstream.write(150)
+    await upstream.write(149)
     await life.until(lambda: cluster.count("flows") == 200, "rows of the other table")
     await life.until(lambda: len(life.ask("/ddl")["data"]["waiting"]) == 1, "it is shown")
     ((waiting,),) = [life.ask("/ddl")["data"]["waiting"]]
     assert waiting["tables"] == ["quarantined.waits"]
+    assert life.ask("/status")["Drift"]["Rows"] == drift, "of the same process"
     assert "1062" in waiting["reason"]
     assert "for key 'k'" in waiting["reason"]
     assert "a row that is there has its values under the key k (u)" in waiting["reason"]

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Self
 
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.keeper import CheckpointKeeper, CheckpointUpkeep
@@ -112,6 +112,10 @@ class MysqlSink(Sink):
 
     def mismatches(self) -> MismatchStatus:
         return self.drift.status() if self.drift else MismatchStatus()
+
+    def go_on_telling(self, before: Self) -> None:
+        if self.drift and before.drift:
+            self.drift.add(before.drift)
 
     def facts(self) -> dict[str, Any]:
         """DDL that waits or lacks something downstream, and what the relay log waits for."""

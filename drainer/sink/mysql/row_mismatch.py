@@ -26,7 +26,7 @@ LINE_EVERY_S: Final = 60.0
 
 
 class Drift:
-    """Used by all lanes. One for the life of a process."""
+    """Used by all lanes. One for the life of a stream; the next one of the process adds it to its own."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -49,6 +49,14 @@ class Drift:
     def status(self) -> MismatchStatus:
         """For `/status`."""
         return MismatchStatus(rows=self.rows(), texts=self.texts(), last_s=self._last_s)
+
+    def add(self, before: Drift) -> None:
+        """What was counted before. It counts no more."""
+        with self._lock:
+            self._rows.update(before._rows)
+            for table, columns in before._texts.items():
+                self._texts.setdefault(table, Counter()).update(columns)
+            self._last_s = max(self._last_s, before._last_s)
 
     def note_rows(self, table: str, rows: int, first_ts: Ts, last_ts: Ts) -> None:
         with self._lock:

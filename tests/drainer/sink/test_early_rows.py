@@ -58,3 +58,14 @@ def test_rows_before_a_ddl_are_told_by_it() -> None:
     early = EarlyRows(SystemClock())
     early.note_ddl(ddl(100, ActionType.MULTI_SCHEMA_CHANGE, early="rows lack values"))
     assert [told.commit_ts for told in early.told] == [100]
+
+
+def test_the_next_stream_of_the_process_tells_it_on_and_each_statement_once() -> None:
+    before, after = EarlyRows(SystemClock()), EarlyRows(SystemClock())
+    before.note_ddl(ddl(100, ActionType.DROP_TABLE_PARTITION, early="rows are gone"))
+    after.add(before)
+    assert [told.commit_ts for told in after.told] == [100]
+    after.note_ddl(ddl(100, ActionType.DROP_TABLE_PARTITION, early="rows are gone"))
+    after.note_rows(rows(T, 90, INSERT))
+    assert [told.commit_ts for told in after.told] == [100]
+    assert after.told[0].last_s >= before.told[0].last_s
