@@ -223,6 +223,8 @@ def default_clause(column: Column, default: Default | None, server: Server, lack
         raw = default.text.encode("utf-8", "surrogateescape")
         if not charset.holds(raw):  # it would be refused; old rows get it as rows get such values
             lacks.append(f"column {column.name} has the default {default.text} as {charset.name} can have it")
+            if column.type.tp in (ti.ENUM, ti.SET):  # the server has its members so
+                return f" DEFAULT {literal(charset.with_marks(default.text))}"
             return f" DEFAULT {charset.literal(raw).decode()}"
     return f" DEFAULT {literal(default.text)}"
 

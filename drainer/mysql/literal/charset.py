@@ -75,7 +75,7 @@ class Charset:
                 f"{len(raw)} bytes that {self.name} has not",
                 hint="make the column longer downstream, four times as long as upstream, or utf8mb4",
             )
-        return binary_literal(raw) if text is None else text_literal(self._with_marks(text).encode())
+        return binary_literal(raw) if text is None else text_literal(self.with_marks(text).encode())
 
     def predicate(self, name: bytes, raw: bytes) -> bytes:
         """Term that is true for exactly this value in the column `name` (quoted)."""
@@ -89,7 +89,8 @@ class Charset:
             return b"_%b x'%b'" % (self.name.encode(), raw.hex().encode())
         return b"_%b'%b'" % (self.name.encode(), quote_bytes(raw))
 
-    def _with_marks(self, text: str) -> str:
+    def with_marks(self, text: str) -> str:
+        """With a question mark for each character that does not exist."""
         if self.name in _THREE_BYTES:
             return "".join(character if character <= _BMP_MAX else "?" for character in text)
         codec = _CODECS[self.name]

@@ -51,6 +51,10 @@ WHEN, ZERO = "2019-07-01 22:09:09.123456", "0000-00-00 00:00:00.000000"
 Spec = tuple[str, Document, str | None, str, Any]
 
 
+NARROW: Final = ("latin1", "ascii")
+"""Character sets without a member: MariaDB has it with question marks."""
+
+
 def specs() -> Iterator[Spec]:
     """(label, type, default, what a NOT NULL column without one gives old rows, another value)."""
     for tp in (ti.TINY, ti.SHORT, ti.INT24, ti.LONG, ti.LONGLONG):
@@ -74,6 +78,10 @@ def specs() -> Iterator[Spec]:
         yield f"enum {collate}", kind(ti.ENUM, 3, **of, Elems=elems), "a'b", "b", 0
         yield f"set {collate}", kind(ti.SET, 9, **of, Elems=elems), "b,a'b", "", 0
         yield f"text {collate}", kind(ti.BLOB, 65535, **of), None, "", text
+    for charset in NARROW:
+        of = {"Charset": charset, "Collate": f"{charset}_bin", "Elems": ["b", "日本"]}
+        yield f"enum of {charset}", kind(ti.ENUM, 9, **of), "日本", "b", 1
+        yield f"set of {charset}", kind(ti.SET, 9, **of), "b,日本", "", 1
     yield "enum binary", kind(ti.ENUM, 1, Elems=["x", "X"]), "X", "x", 1
     yield "binary", kind(ti.STRING, 4), "ab\0\0", "\0\0\0\0", b"\xff\0\x27\x5c"
     yield "varbinary", kind(ti.VARCHAR, 9), "a' \\", "", b"\0\xfe "
@@ -104,7 +112,7 @@ def defined(spec: Spec, flag: int, *, with_default: bool) -> Document:
 
 
 def named(spec: Spec) -> list[str]:
-    return ["named"] if "0900" in spec[0] else []
+    return ["named"] if "0900" in spec[0] or spec[0].endswith(NARROW) else []
 
 
 def added(up: Upstream, spec: Spec, flag: int, with_default: bool) -> None:
