@@ -227,7 +227,7 @@ class Campaign:
         cluster, counts, waits = self._cluster, self.work.counts, self.waits
         for one in waits:
             print("waits:", one["tables"], one["reason"])
-        anew = self.named | {name for one in waits for name in one["tables"]}
+        anew = {name.lower() for name in self.named} | {name for one in waits for name in one["tables"]}
         if self._is_doubled:
             upstream = cluster.source.connect()
             anew |= without_key(upstream)
