@@ -337,6 +337,12 @@ def fill(connection: Connection, plan: Plan, job: Moments) -> list[str]:
                     connection.run(statement)
                     if conversion.target.type.kind is not ColumnKind.ENUM:  # its member 0 is meant
                         lost[conversion] += int(connection.rows(b"SELECT @@warning_count")[0][0])
+    for conversion in plan.conversions:
+        target = conversion.target  # of NULL each server makes its own time
+        if target.type.kind is ColumnKind.TIMESTAMP and not target.nullable:
+            nulls = b"SELECT COUNT(*) FROM %b WHERE %b IS NULL"
+            names = qualified(*plan.table), quote_name(conversion.present.name)
+            lost[conversion] += int(connection.rows(nulls % names)[0][0])
     return [
         f"{conversion}: {count} values that the downstream cannot have"
         for conversion, count in lost.items()

@@ -395,6 +395,14 @@ def test_null_in_a_column_without_it_waits(session: Connection, runner: DdlRunne
     assert contents(session, was) == [b"no JSON"]
 
 
+def test_the_times_that_take_the_place_of_null_are_named(session: Connection, runner: DdlRunner) -> None:
+    was, kind = field_type("bigint"), replace(field_type("timestamp(3)"), flag=ti.FLAG_NOT_NULL)
+    create(session, was, [20200601, None, None], key=" PRIMARY KEY")
+    (said,) = changed(runner, was, kind).missing
+    assert "2 values that the downstream cannot have" in said
+    assert None not in contents(session, kind)
+
+
 def test_a_key_that_queries_do_not_use_stays_so(session: Connection, runner: DdlRunner) -> None:
     create(session, DOUBLE, [1e16], key=" PRIMARY KEY")
     session.run(b"ALTER TABLE d.t ADD KEY k (v) IGNORED")
