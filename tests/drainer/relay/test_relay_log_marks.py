@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -10,10 +12,10 @@ from queue import SimpleQueue
 import pytest
 
 from drainer.config.relay_format import OBINLOG, PAYLOAD
-from drainer.formats.binlog_directory import BinlogDirectory
+from drainer.formats.binlog_directory import BinlogDirectory, Broken, DiskFull
 from drainer.mysql.connection import Target
 from drainer.relay.downstream_definitions import RelayTables
-from drainer.relay.relay_log import BUFFERED_BYTES_MAX, LogMark
+from drainer.relay.relay_log import BUFFERED_BYTES_MAX, Entry, LogMark, RelayFiles
 from drainer.relay.source import RelaySource
 from drainer.txn import Transaction
 from tests.drainer.relay.relay_logs import opened, payloads, timestamps, transaction
@@ -147,3 +149,69 @@ async def test_a_file_of_the_other_format_that_is_cut_is_damaged(tmp_path: Path)
     with pytest.raises(Corruption, match=f"{file.name}: offset {cut}: the file ends here, and "):
         RelaySource(directory, RelayTables(Target("nowhere", 0, "", "")), ManualClock()).survey()
     directory.close()
+
+
+async def test_a_full_disk_is_asked_again_after_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    given: list[Entry] = []
+    sync = RelayFiles.sync
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    def full(self: RelayFiles, entries: Sequence[Entry] = ()) -> tuple[tuple[int, ...], int]:
+        given.extend(entries)
+        if len(pauses) < 3:
+            raise DiskFull("no space left", hint="make room")
+        return sync(self, given)
+
+    log = opened(tmp_path)
+    log.append(transaction(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(RelayFiles, "sync", full)
+        patch.setattr(asyncio, "sleep", pause)
+        await log.sync()
+    assert all(0 < seconds <= 2 for seconds in pauses)
+    await log.close()
+    assert timestamps(tmp_path) == [1]
+
+
+async def test_a_log_that_has_failed_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: RelayFiles, entries: Sequence[Entry] = ()) -> tuple[tuple[int, ...], int]:
+        raise Broken("input/output error", hint="check the disk")
+
+    log = opened(tmp_path)
+    monkeypatch.setattr(RelayFiles, "sync", broken)
+    log.append(transaction(1))
+    with pytest.raises(Broken):
+        await log.sync()
+    log.done(1)
+    assert len(asyncio.all_tasks()) == 1
+    await log.let_go()
+
+
+async def test_nothing_is_removed_while_something_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread does both."""
+    begun, goes_on = threading.Event(), threading.Event()
+    sync = RelayFiles.sync
+
+    def slow(self: RelayFiles, entries: Sequence[Entry] = ()) -> tuple[tuple[int, ...], int]:
+        begun.set()
+        assert goes_on.wait(PATIENCE_S)
+        return sync(self, entries)
+
+    monkeypatch.setattr(RelayFiles, "sync", slow)
+    log = opened(tmp_path)
+    log.append(transaction(1))
+    syncing = asyncio.create_task(log.sync())
+    assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+    log.done(1)
+    await asyncio.to_thread(str)  # by then it was asked for
+    assert sum(thread.name.startswith("relay") for thread in threading.enumerate()) == 1
+    goes_on.set()
+    await syncing
+    await log.close()

@@ -621,6 +621,20 @@ def test_up_to_where_a_start_begins_no_table_joins(commit_ts: int) -> None:
     assert Quarantine([entry], highest_ts=9).classify(ddl(10, "t", "u")).changed is not None
 
 
+def test_what_release_has_done_is_not_kept_again() -> None:
+    for done_ts, expected in ((6, DdlClass.DONE), (5, DdlClass.KEPT)):
+        entry = Entry(5, 5, Floor(4, 1), {("d", "t"): 5}, Position(done_ts), "", "refused")
+        assert Quarantine([entry], highest_ts=9).classify(ddl(6, "t")).ddl_class is expected
+
+
+def test_tables_that_join_wait_with_the_first_entry_of_their_queue() -> None:
+    later = Entry(7, 7, Floor(6, 1), {("d", "u"): 7}, Position(6), "", "refused")
+    first = Entry(5, 5, Floor(4, 1), {("d", "t"): 5}, Position(4), "", "refused")
+    joined = Quarantine([later, first]).classify(ddl(8, "t", "u", "v"))
+    assert joined.changed is not None
+    assert joined.changed.tables == {("d", "t"): 5, ("d", "v"): 8}
+
+
 def test_a_queue_waits_for_its_first_ddl_that_is_neither_decided_nor_over() -> None:
     entries = [Entry(at, at, Floor(at - 1, 1), {("d", "t"): at}, Position(2), "", "") for at in (2, 3, 5, 4)]
     entries[1] = replace(entries[1], decision=Decision(SKIP))
