@@ -75,9 +75,9 @@ class EarlyRows:
 
     def _tell(self, status: EarlyRowsStatus, text: str) -> None:
         now_s = self._clock.wall_s()
-        for known in self._told:
-            if known.job_id == status.job_id:
-                known.last_s = now_s
+        for earlier in self._told:
+            if earlier.job_id == status.job_id:
+                earlier.last_s = now_s
                 return
         status.last_s = now_s
         self._told.append(status)
