@@ -47,6 +47,8 @@ from tidb_binlog.errors import Unavailable
 FIRST_ID: Final = 1000  # above every id of a recording
 QUIET_CHAOS_S: Final = 20.0
 DDL_PAUSE_S: Final = 1.5
+DDL_TRANSACTIONS: Final = 60
+"""Between two DDL at least: a stream of Spark has a batch for each."""
 SHARDS: Final = "shards"
 ROUTES: Final = {(SCHEMA, "shard_1"): SHARDS, (SCHEMA, "shard_2"): SHARDS}
 SPARK_ROUTES: Final = ROUTES | {(SCHEMA, name): f"routed_{name}" for name in ("no_key", "evolving")}
@@ -234,7 +236,8 @@ class RigRun(Run):
         interval_s = options.sessions / options.rate if options.rate else 0.0
         for _ in range(options.sessions):
             work.create_task(run_session(writer, workload, interval_s, end_s, clock))
-        work.create_task(run_evolution(writer, evolution, DDL_PAUSE_S, end_s, clock))
+        pause_s = max(DDL_PAUSE_S, DDL_TRANSACTIONS / options.rate if options.rate else 0.0)
+        work.create_task(run_evolution(writer, evolution, pause_s, end_s, clock))
         work.create_task(run_rare_endings(writer, workload, RARE_ENDINGS, end_s, clock))
         if options.chaos:
             work.create_task(run_large(writer, workload, LARGE, LARGE_EVERY_S, end_s, clock))

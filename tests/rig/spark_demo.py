@@ -75,7 +75,7 @@ class Pipeline:
         print(f"mirror: needs PySpark {MIRROR_RELEASE} and Delta's connector, once 400 MB", flush=True)
         variables = await asyncio.to_thread(spark_versions.environ, MIRROR_RELEASE)
         conf = await asyncio.to_thread(spark_versions.jars, MIRROR_RELEASE, *DELTA_CONNECTOR.packages)
-        conf |= {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "1"}
+        conf |= {"spark.sql.shuffle.partitions": "2"}
         words = ("stream", "--mode", "mirror", "--once", "--master", "local[2]", *words)
         words += tuple(f"--conf={key}={value}" for key, value in conf.items())
         return round((await self._run(*words, variables=variables, as_json=False))[1], 1)

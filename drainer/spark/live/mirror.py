@@ -78,7 +78,11 @@ class Connector:
 DELTA_CONNECTOR: Final = Connector(
     "io.delta.sql.DeltaSparkSessionExtension",
     ("io.delta:delta-spark_4.1_2.13:4.4.0",),
-    (("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"),),
+    (
+        ("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"),
+        # Delta's own 50 tasks for the list of a table's files, twice a MERGE, cost more than a small batch.
+        ("spark.databricks.delta.snapshotPartitions", "4"),
+    ),
 )
 ICEBERG_CONNECTOR: Final = Connector(
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",

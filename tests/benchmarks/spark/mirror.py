@@ -160,7 +160,6 @@ def run(settings: Settings) -> Result:
     conf = {
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "4",
-        "spark.databricks.delta.snapshotPartitions": "1",
         **spark_versions.jars("4.1", *DELTA_CONNECTOR.packages),
     }
     argv = [sys.executable, "-m", "tests.benchmarks.spark.mirror", json.dumps(conf)]

@@ -168,6 +168,7 @@ async def test_a_mirror_is_what_the_tables_upstream_are(
         *((0, "y", None), (4, "x", None), (5, "x", None), (10, "moved", None)),
     ]
     assert lives.rows("items") == [(number, "x", None) for number in range(6)]
+    assert lives.most_tasks() <= 8, "a small batch has few tasks"
 
     text = column("id", "varchar(10) collate utf8mb4_general_ci", nullable=False)
     await publisher.create_table("shop.codes", [text, column("n", "int")], primary_key=["id"])

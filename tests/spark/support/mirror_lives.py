@@ -27,6 +27,7 @@ from drainer.lake.delta import DeltaLake
 from drainer.places.place import Place
 from drainer.spark.live.mirror import Mirrors
 from drainer.spark.program import run
+from pyspark import SparkContext
 from tidb_binlog.errors import BinlogError
 
 class Killed(BaseException):
@@ -40,6 +41,10 @@ async def never(self, commit_ts):
 reach, dies_after = Mirrors.reach, 0
 for line in sys.stdin:
     argv, dies_after = json.loads(line)
+    if not argv:
+        stages = map(SparkContext.getOrCreate().statusTracker().getStageInfo, range(500))
+        print("code", max(stage.numTasks for stage in stages if stage), flush=True)
+        continue
     Mirrors.reach = never if dies_after else reach
     try:
         code = run(argv)
@@ -70,11 +75,17 @@ class Lives:
         """As `run`, with a first copy."""
         return self._told(["load", "--pumps", f"pumps://{endpoint}", *more], 0)
 
+    def most_tasks(self) -> int:
+        """Of one stage of a job."""
+        return self._said([], 0)[0]
+
     def _told(self, argv: list[str], dies_after: int) -> tuple[int, str]:
+        argv += ["--to", f"{self.form}://{self.warehouse}", "--mode", "mirror", "--once"]
+        return self._said([*argv, "--interval", "50ms", "--master", "local[2]"], dies_after)
+
+    def _said(self, argv: list[str], dies_after: int) -> tuple[int, str]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        argv += ["--to", f"{self.form}://{self.warehouse}", "--mode", "mirror", "--once"]
-        argv += ["--interval", "50ms", "--master", "local[2]"]
         lines = []
         before = self.log.stat().st_size
         self.process.stdin.write(json.dumps([argv, dies_after]) + "\n")
@@ -112,7 +123,6 @@ class Lives:
 def lives(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lives]:
     settings = {
         "spark.sql.shuffle.partitions": "2",
-        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.driver.memory": "1g",
         **spark_versions.or_skip(lambda: spark_versions.jars("4.1", *request.param.packages)),
     }
