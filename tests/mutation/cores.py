@@ -221,6 +221,7 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "RelayFiles.sync: records.waiting >= WRITE_BYTES  ->  records.waiting > WRITE_BYTES": _MEMORY,
         "RelayLog._patiently: if not self.waiting_for:  ->  if self.waiting_for:": _TOLD,
         "RelayLog.append_large: 0  ->  1": _MEMORY,
+        "RelayLog._remove: 0  ->  1": _FIRST_TS,
         "RelayLog._give: 1  ->  2": "that it grows counts, not by what",
     },
     "failover": {

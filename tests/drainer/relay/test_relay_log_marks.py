@@ -215,3 +215,20 @@ async def test_nothing_is_removed_while_something_is_written(
     goes_on.set()
     await syncing
     await log.close()
+
+
+async def test_a_failure_to_remove_is_raised_by_the_next_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: RelayFiles, resolved_ts: int) -> None:
+        raise Broken("input/output error", hint="check the disk")
+
+    log = opened(tmp_path)
+    monkeypatch.setattr(RelayFiles, "remove", broken)
+    heard = asyncio.get_running_loop().create_future()
+    log.watch(heard.set_result)
+    log.done(1)
+    assert isinstance(await heard, Broken)
+    with pytest.raises(Broken, match="input/output error"):
+        await log.sync()
+    await log.let_go()
