@@ -195,10 +195,18 @@ class Connection(pymysql.connections.Connection):
         return int(self.query(statement))
 
     def run_lax(self, statement: bytes, mode: SessionMode) -> int:
-        """`run`, with values that no strict mode takes."""
+        """`run`, with values that no strict mode takes. Strict again after an error, too, or closed."""
+        strict = b"SET SESSION sql_mode='" + mode.strict.encode() + b"'"
         self.run(b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
-        affected = self.run(statement)
-        self.run(b"SET SESSION sql_mode='" + mode.strict.encode() + b"'")
+        try:
+            affected = self.run(statement)
+        except SessionError:
+            try:
+                self.run(strict)
+            except SessionError:
+                self.close()
+            raise
+        self.run(strict)
         return affected
 
     def rows(self, query: bytes) -> list[tuple[Any, ...]]:

@@ -43,6 +43,7 @@ from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.table_info import INTEGER_TYPES
 
 ROWS_MAX: Final = 1000
+_FINDS_ROWS: Final = (b"DELETE ", b"UPDATE ")
 Text = tuple[tuple[str, int], ...]
 
 
@@ -61,11 +62,16 @@ class Statement:
     foreign_text: Text = ()
     alone: int = 0
 
+    @property
+    def meets_no_month(self) -> bool:
+        """Whether rows that it looks for may have a date without month or day."""
+        return self.sql.startswith(_FINDS_ROWS) and b"-00" in self.sql
+
     def may_have_missed(self, affected: int) -> bool:
-        """Whether it removed less than it should have, or would not say so."""
-        if not self.sql.startswith(b"DELETE "):
-            return False
-        return b"-00" in self.sql if self.expected is None else affected < self.expected[0]
+        """Whether it found less than it should have, or would not say so."""
+        if self.expected is None:
+            return self.meets_no_month
+        return affected < self.expected[0] and self.sql.startswith(_FINDS_ROWS)
 
     def overwrote(self, affected: int) -> bool:
         """Whether rows took the place of others that no event removed. Where events are filtered, that is

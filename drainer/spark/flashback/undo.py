@@ -280,10 +280,11 @@ def body(undos: Iterable[Undo], mode: SessionMode, tally: Tally) -> Iterator[byt
 
 def _statements(batch: list[Undo], mode: SessionMode, tally: Tally) -> Iterator[bytes]:
     for statement in statements(batch, STATEMENT_BYTES):
-        if statement.lax:
+        is_lax = statement.lax or statement.meets_no_month  # of which a strict TiDB may not find the rows
+        if is_lax:
             yield b"SET SESSION sql_mode='%b';\n" % mode.lax.encode()
         yield statement.sql + b";\n"
-        if statement.lax:
+        if is_lax:
             yield b"SET SESSION sql_mode='%b';\n" % mode.strict.encode()
         for column, values in statement.foreign_text:
             tally.warn(f"{statement.table.label}.{column}: {values} texts are not in its character set")

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.errors import ConnectionLost, StatementRefused
+from drainer.mysql.errors import ConnectionLost, SessionError, StatementRefused, TransientError
 from drainer.mysql.session import DownstreamSession
+from drainer.mysql.session_mode import DEFAULT, SessionMode
 from tidb_binlog.errors import Conflict, Unavailable
 
 pytestmark = pytest.mark.integration
@@ -72,6 +73,28 @@ def test_it_is_kept_where_a_roll_back_is_enough(session: DownstreamSession, targ
         other.run(b"KILL CONNECTION %d" % first.session_id)
     assert not session.roll_back()
     assert session.current is None
+
+
+DEADLOCK = b"SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO=1213, MESSAGE_TEXT='deadlock'"
+
+
+@pytest.mark.parametrize(("statement", "error"), [(DEADLOCK, TransientError), (b"SELEC", StatementRefused)])
+def test_it_is_strict_again_after_an_error_among_lax_values(
+    session: DownstreamSession, statement: bytes, error: type[SessionError]
+) -> None:
+    connection = session.open()
+    ((strict,),) = connection.rows(b"SELECT @@SESSION.sql_mode")
+    with pytest.raises(error):
+        connection.run_lax(statement, DEFAULT)
+    assert session.roll_back()
+    assert session.open().rows(b"SELECT @@SESSION.sql_mode") == [(strict,)]
+
+
+def test_it_is_closed_where_it_cannot_be_made_strict(session: DownstreamSession) -> None:
+    connection = session.open()
+    with pytest.raises(StatementRefused, match="SELEC"):
+        connection.run_lax(b"SELEC", SessionMode("NO_SUCH_MODE"))
+    assert not session.roll_back()
 
 
 def test_another_target_counts_from_the_next_connection_on(

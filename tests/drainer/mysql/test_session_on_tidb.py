@@ -36,6 +36,7 @@ class Server:
 
 TIDB, MARIADB = "8.0.11-TiDB-v7.5.0", "10.11.6-MariaDB"
 DELETE = b"DELETE FROM `d`.`t` WHERE `a` IN (%b)"
+UPDATE = b"UPDATE `d`.`t` SET `b`=1 WHERE `a`<=>%b LIMIT 5"
 WHOLE, NO_MONTH = b"'2020-01-01'", b"'2020-00-01'"
 
 
@@ -47,6 +48,8 @@ WHOLE, NO_MONTH = b"'2020-01-01'", b"'2020-00-01'"
         (TIDB, DELETE % NO_MONTH, 5, (5, 5), ["strict"]),
         (TIDB, DELETE % NO_MONTH, 2, None, ["strict", "lax"]),
         (TIDB, DELETE % WHOLE, 5, None, ["strict"]),
+        (TIDB, UPDATE % NO_MONTH, 0, (5, 5), ["strict", "lax"]),
+        (MARIADB, UPDATE % NO_MONTH, 5, (6, 6), ["strict"]),
         (TIDB, b"INSERT INTO `d`.`t` VALUES ('2020-00-01')", 5, (6, 6), ["strict"]),
         (MARIADB, DELETE % NO_MONTH, 5, (6, 6), ["strict"]),
     ],

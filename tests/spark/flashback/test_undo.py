@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.session_mode import DEFAULT
 from drainer.reading.archive.decode.records import Changes, Row
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.flashback import undo
@@ -97,3 +99,15 @@ def test_a_row_changed_by_others_is_told(connection: Connection) -> None:
     (batch,) = undo.batches(net(history, [deletion]), 10, 1 << 20)
     ((question, wanted),) = undo.questions(batch)
     assert (connection.rows(question), wanted) == ([(1,)], 0)
+
+
+@pytest.mark.parametrize(("key", "is_lax"), [(b"'2020-00-01'", True), (b"'2020-01-01'", False)])
+def test_a_script_removes_what_only_a_lax_tidb_finds(
+    connection: Connection, key: bytes, *, is_lax: bool
+) -> None:
+    history = History(World(connection, SHAPES[0], random.Random(3)))
+    (inserted,) = net(history, [[history.row(*history.world.insert())]])
+    lines = b"".join(undo.body([replace(inserted, key=key)], DEFAULT, undo.Tally())).split(b"\n")
+    at = next(number for number, line in enumerate(lines) if line.startswith(b"DELETE "))
+    modes = [b"SET SESSION sql_mode='%b';" % mode.encode() for mode in (DEFAULT.lax, DEFAULT.strict)]
+    assert ([lines[at - 1], lines[at + 1]] == modes) is is_lax

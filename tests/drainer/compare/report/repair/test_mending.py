@@ -70,6 +70,18 @@ def test_a_column_that_the_downstream_computes_is_not_written() -> None:
     assert both.refused == "", "it follows what is put right"
 
 
+def test_what_a_strict_tidb_does_not_find_is_updated_by_a_lax_one() -> None:
+    on = ComparedColumn("on", is_key=True, type="date")
+    table = replace(TABLE, columns=(on, RATIO))
+    for day, dialect, is_lax in (
+        (b"'2020-00-01'", Dialect.TIDB, True),
+        (b"'2020-01-01'", Dialect.TIDB, False),
+        (b"'2020-00-01'", Dialect.MARIADB, False),
+    ):
+        found = RowDifference((day,), Kind.CHANGED, (day, b"1.5"), (day, b"2.5"), ("ratio",))
+        assert mending(table, found, dialect).is_lax is is_lax
+
+
 def test_rows_without_a_key_are_counted() -> None:
     table = replace(TABLE, columns=(CODE,))
     fewer = mended(RowDifference((), Kind.EXTRA, None, (b"'a'",), copies=(1, 3)), table)

@@ -15,6 +15,7 @@ from drainer.compare.report.repair.repair_file import RepairFile
 from drainer.compare.verify.result import ComparedColumn, Kind, RowDifference, State, TableResult
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.session_mode import DEFAULT
 from drainer.mysql.table_reader import dialect_of
 from tests.drainer.compare.report.results import FAULTY, SOUND, WAITING
 from tidb_binlog.errors import ConfigError
@@ -188,6 +189,24 @@ def test_the_file_says_what_it_is_for_and_what_it_leaves(tmp_path: Path) -> None
     assert "-- not compared: shop.w: it waits: a DDL was refused" in lines
     assert any(line.startswith("-- not mended: 1 x the downstream computes g") for line in lines)
     assert "SET SESSION allow_auto_random_explicit_insert=1;" in lines
+
+
+@pytest.mark.parametrize("dialect", [Dialect.TIDB, Dialect.MARIADB])
+def test_rows_are_removed_by_a_lax_tidb_which_finds_all(tmp_path: Path, dialect: Dialect) -> None:
+    path = tmp_path / "repair.sql"
+    table = result("t", (ComparedColumn("on", is_key=True, type="date"),))
+    day = (b"'2020-00-01'",)
+    with RepairFile(str(path), dialect) as file:
+        file.add(table, RowDifference(day, Kind.EXTRA, None, day))
+        file.add(table, RowDifference(day, Kind.MISSING, day, None))
+        file.finish(replace(FAULTY, tables=(table,)))
+    lines = path.read_text().splitlines()
+    body = [line.split(" FROM ")[0] for line in lines[lines.index("START TRANSACTION;") + 1 :]]
+    modes = [f"SET SESSION sql_mode='{mode}';" for mode in (DEFAULT.lax, DEFAULT.strict)]
+    insert = "INSERT INTO `mended`.`t` (`on`) SELECT '2020-00-01'"
+    around = modes if dialect is Dialect.TIDB else [None, None]
+    expected = (around[0], "DELETE", around[1], insert, "COMMIT;")
+    assert body[: len([line for line in expected if line])] == [line for line in expected if line]
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
