@@ -234,7 +234,7 @@ def _now(column: Column) -> str:
 
 
 _PLAIN_TEXT: Final = re.compile(r"'[ -&(-\[\]-~]*'")
-_LITERAL: Final = re.compile(r"(?i)`[^`]*`|(?:_([a-z0-9]+))?('(?:[^'\\]|\\.|'')*')")
+_LITERAL: Final = re.compile(r"(?is)`[^`]*`|(?:_([a-z0-9]+))?('(?:[^'\\]|\\.|'')*')")
 _CONVERTED: Final = ("gbk", "gb18030")
 
 
@@ -273,7 +273,7 @@ _EXACT_TYPES: Final = frozenset(
 def own_rules(column: Column, definition: Definition) -> list[str]:
     """The line that says that a generated column's values can differ: servers round, print and compare in
     their own ways. Whole numbers, dates and text in plain functions are computed alike."""
-    text = re.sub(r"'(?:[^'\\]|\\.|'')*'", "''", column.generated)
+    text = re.sub(r"(?s)'(?:[^'\\]|\\.|'')*'", "''", column.generated)
     named = [definition.column(name) for name in re.findall(r"`([^`]+)`", text)]
     exact = all(operand is not None and operand.type.tp in _EXACT_TYPES for operand in (column, *named))
     plain = all(map(_COMPUTED_ALIKE.fullmatch, re.findall(r"(\w+)\s*\(", text)))
@@ -326,7 +326,7 @@ def key_clause(key: Key, definition: Definition, server: Server, lacks: list[str
     if parts_used != key.parts:
         unique = False
         lacks.append(f"key {key.name} is longer than {KEY_BYTES_MAX} bytes: a prefix, and not unique")
-    parts = ",".join(_part(part) for part in parts_used)
+    parts = ",".join(_part(part, server) for part in parts_used)
     if key.primary:
         word = "CLUSTERED" if definition.clustered else "NONCLUSTERED"
         return f"PRIMARY KEY ({parts})" + (f" {word}" if server.dialect is Dialect.TIDB else "")
@@ -334,9 +334,9 @@ def key_clause(key: Key, definition: Definition, server: Server, lacks: list[str
     return f"{'UNIQUE ' if unique else ''}KEY {name_of(key.name)} ({parts}){comment}"
 
 
-def _part(part: Part) -> str:
+def _part(part: Part, server: Server) -> str:
     if part.expression:
-        return f"({part.expression})"
+        return f"({expression(part.expression, server)})"
     return name_of(part.column) + (f"({part.length})" if part.length > 0 else "")
 
 

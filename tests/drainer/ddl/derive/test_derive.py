@@ -15,7 +15,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.ddl.derive import definition as ddl_definition
 from drainer.ddl.derive.compare import Present, PresentColumn, PresentKey, differences
 from drainer.ddl.derive.derive import Change, derive, lacking, names
-from drainer.ddl.derive.render import NotDerivable, Server
+from drainer.ddl.derive.render import NotDerivable, Server, expression
 from drainer.ddl.derive.values import Derived
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run.downstream_schema import server_of
@@ -235,6 +235,23 @@ def test_expression_keys(server: Server, has: bool) -> None:
     derived = derive(change)
     assert ("KEY `e` ((lower(`c1`)))" in statements(derived)[0]) is has
     assert derived.missing == (() if has else ("expression key e",))
+
+
+def test_literals_of_expression_keys_count_as_tidb_has_them() -> None:
+    key = with_key(generated_expr_string="concat(`c1`, _latin1'é')")
+    derived = derive(Change(3, after=(key,), present={HERE: None}, server=MYSQL))
+    assert "KEY `e` ((concat(`c1`, _utf8mb4'é')))" in statements(derived)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        ("concat('a\\\n', _latin1'é')", "concat('a\\\n', 'é')"),
+        ("concat('a\\\n', `_latin1'é'`)", "concat('a\\\n', `_latin1'é'`)"),
+    ],
+)
+def test_a_literal_may_have_a_line_end_after_a_backslash(text: str, there: str) -> None:
+    assert expression(text, MARIADB) == there
 
 
 def test_columns_too_long_for_a_row_become_texts() -> None:
