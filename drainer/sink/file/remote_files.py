@@ -48,6 +48,7 @@ logger = log.get("drainer.remote_archive")
 OWNER: Final = ".owner"
 _LOCK: Final = "owner.lock"
 _TIME: Final = re.compile(r"(?<=\d{16})-\d{14}")
+_OTHER: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,8 @@ class RemoteFiles(ArchiveFiles):
             tables = self._fetch(local, _tables_name(name))
             described = SegmentIndex.from_json(index) if index else None
             self._check_cluster(described.cluster_id if described else 0)
-            self._uploaded[name] = SegmentState(name, sizes[name], len(tables), index)
+            # Definitions are put in order at the start: no length says that they are there as they are here.
+            self._uploaded[name] = SegmentState(name, sizes[name], _OTHER if tables else 0, index)
             if sizes[name]:
                 break
         if segments:

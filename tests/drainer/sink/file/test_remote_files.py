@@ -21,6 +21,7 @@ from drainer.reading.archive.archive import open_archive
 from drainer.sink.file import archive, file_sink
 from drainer.sink.file.remote_files import OWNER
 from drainer.stream.pull.merged import MergedBatch
+from drainer.txn import Transaction
 from tests.drainer.support.archive_life import Life, Ready, payloads, whole
 from tests.drainer.support.relay_world import items
 from tests.object_store import SECRET, ObjectStore
@@ -67,6 +68,28 @@ def test_it_reads_as_the_local_one(each_s3: ObjectStore, tmp_path: Path) -> None
     assert len(names) > 4
     (left,) = (tmp_path / "remote" / "here").glob("binlog-*")
     assert left.name.startswith(max(names).removeprefix("a/"))
+
+
+def test_definitions_are_uploaded_however_long_those_are_that_were_there(
+    each_s3: ObjectStore, tmp_path: Path
+) -> None:
+    stream = items("ddl")
+    seen: dict[int, int] = {}
+    for number, item in enumerate(stream):
+        for events in item.tables if isinstance(item, Transaction) else ():
+            seen.setdefault(id(events.table), number)
+    half, source = Ready(stream[: max(seen.values())]), Ready(stream)  # of what follows, one is new
+    definitions: dict[str, bytes] = {}
+    for prefix in ("a", "b"):
+        place = Place(each_s3.uri(prefix))
+        asyncio.run(whole(tmp_path / prefix, half, max_file_size=1 << 20, remote=place))
+        (name,) = (name for name in each_s3.objects() if name.startswith(f"{prefix}/") and "tables" in name)
+        if prefix == "b":
+            text = each_s3.objects()[name]
+            place.put(name.removeprefix("b/"), text + b"\n" * (len(definitions["a"]) - len(text)))
+        asyncio.run(whole(tmp_path / prefix, source, max_file_size=1 << 20, remote=place))
+        definitions[prefix] = each_s3.objects()[name]
+    assert definitions["b"] == definitions["a"] != text
 
 
 class Killed(BaseException):
