@@ -307,7 +307,8 @@ class Runner(Generic[S]):
     async def _apply_whole(self, spilled: Spilled) -> None:
         """The sink reads it; what it read last is counted."""
         await self._flush()
-        reading = LargeReading(self._items, spilled, self._taking.is_stopping)
+        note = self._early_rows.note_rows
+        reading = LargeReading(self._items, spilled, self._taking.is_stopping, note)
         if self._control.holds:
             await self._control.admit(0, spilled.size)
         await self.sink.take_large(
@@ -393,10 +394,17 @@ class Runner(Generic[S]):
 class LargeReading:
     """One large transaction, for a sink that reads it on a thread of its own. `counts`: its rows by kind."""
 
-    def __init__(self, items: ItemSource, spilled: Spilled, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        items: ItemSource,
+        spilled: Spilled,
+        is_stopping: Callable[[], bool],
+        note: Callable[[Transaction], None],
+    ) -> None:
         self._items = items
         self._spilled = spilled
         self._is_stopping = is_stopping
+        self._note = note
         self.counts = [0, 0, 0]
 
     def pieces(self) -> Iterator[Transaction]:
@@ -405,6 +413,7 @@ class LargeReading:
         for piece in self._items.pieces(self._spilled):
             if self._is_stopping():
                 raise Unavailable(f"the stream stops within the transaction of {piece.commit_ts}")
+            self._note(piece)
             for events in piece.tables:
                 for kind in range(3):
                     counts[kind] += events.kinds.count(kind)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from drainer.sink.early_rows import EarlyRows
-from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
+from drainer.sink.runner import Runner
+from drainer.stream.pull.merged import MergedBatch
+from drainer.txn import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    Ddl,
+    LargeTransaction,
+    TableEvents,
+    TableVersion,
+    Tracked,
+    Transaction,
+)
 from tests.common.rowcodec.tables import kind, table
+from tests.contract.beds import Medium, MemorySink
+from tests.drainer.support.archive_life import Ready, merged_of
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.ddl_job import ActionType
 
@@ -44,6 +59,25 @@ def test_rows_of_a_transaction_around_a_ddl_that_takes_partitions_are_told(actio
     early.note_rows(rows(T, 91, INSERT))
     (told,) = early.told
     assert (told.job_id, told.commit_ts, told.tables) == (7, 100, ["d.t"])
+
+
+class ReadsLarge(MemorySink):
+    reads_large = True
+
+    async def take_large(self, large: LargeTransaction) -> None:
+        list(large.pieces())
+
+
+@pytest.mark.parametrize("sink", [MemorySink, ReadsLarge])
+async def test_rows_of_a_large_one_are_told_too_whoever_reads_them(sink: type[MemorySink]) -> None:
+    source = Ready([ddl(100, TAKES[0])], large={120: [rows(T, 90, DELETE), rows(T, 90, INSERT)]})
+    runner = Runner(sink(Medium()), source)
+
+    async def batches() -> AsyncIterator[MergedBatch]:
+        yield MergedBatch([merged_of(source, 100), merged_of(source, 120)], 120)
+
+    await runner.run(batches())
+    assert [told["commit_ts"] for told in runner.facts()["EarlyRows"]] == [100]
 
 
 def test_of_other_ddl_and_of_one_that_does_not_count_nothing_is_told() -> None:
