@@ -28,6 +28,7 @@ from tidb_binlog.late_dataclass import dataclass
 
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _TIMES: Final = frozenset({"timestamp", "datetime"})
+_DATES: Final = frozenset({*_TIMES, "date"})
 _ONE_KEY: Final = "several rows upstream have what is one key downstream: correct its columns there"
 _COMPUTED: Final = "the downstream computes {} by an expression of its own: correct it with ALTER TABLE"
 
@@ -116,7 +117,7 @@ class _Rows:
         sets += [b"%b=%b" % (name, name) for name in kept]
         update = b"UPDATE %b SET %b WHERE %b" % (self._name, b", ".join(sets), self._as_seen(seen))
         is_lax = any(exact(column.type, value_of[column]) == ENUM_ZERO for column in wrong)
-        return Mending((), (update,), is_lax or self._may_hide(update))
+        return Mending((), (update,), is_lax or self._may_hide(seen))
 
     def copies(self, difference: RowDifference, upstream: int, downstream: int) -> Mending:
         row = difference.upstream if difference.upstream is not None else difference.downstream
@@ -142,13 +143,15 @@ class _Rows:
         )
         return Mending((), (insert,), self._is_lax(row))
 
-    def _may_hide(self, statement: bytes) -> bool:
-        """Whether a strict session may not find the rows: see `drainer.mysql.session.run`."""
-        return self._dialect is Dialect.TIDB and b"-00" in statement
+    def _may_hide(self, row: Values) -> bool:
+        """Whether a strict session may not find it: see `drainer.mysql.session.run`."""
+        dates = (value for column, value in zip(self.columns, row, strict=True) if column.type in _DATES)
+        return self._dialect is Dialect.TIDB and any(b"-00" in value for value in dates)
 
     def _is_lax(self, row: Values) -> bool:
         pairs = zip(self.columns, row, strict=True)
-        return any(exact(column.type, value) == ENUM_ZERO for column, value in pairs)
+        no_element = any(exact(column.type, value) == ENUM_ZERO for column, value in pairs)
+        return no_element or self._may_hide(row)
 
     def _values(self, row: Values) -> bytes:
         pairs = zip(self.columns, row, strict=True)

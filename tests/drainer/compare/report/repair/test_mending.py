@@ -70,16 +70,22 @@ def test_a_column_that_the_downstream_computes_is_not_written() -> None:
     assert both.refused == "", "it follows what is put right"
 
 
-def test_what_a_strict_tidb_does_not_find_is_updated_by_a_lax_one() -> None:
+def test_what_a_strict_tidb_does_not_find_is_looked_for_by_a_lax_one() -> None:
     on = ComparedColumn("on", is_key=True, type="date")
-    table = replace(TABLE, columns=(on, RATIO))
-    for day, dialect, is_lax in (
-        (b"'2020-00-01'", Dialect.TIDB, True),
-        (b"'2020-01-01'", Dialect.TIDB, False),
-        (b"'2020-00-01'", Dialect.MARIADB, False),
+    keyed = replace(TABLE, columns=(on, replace(CODE, is_unique=False)))
+    keyless = replace(keyed, columns=(replace(on, is_key=False), *keyed.columns[1:]))
+    for day, code, dialect, is_lax in (
+        (b"'2020-00-01'", b"'a'", Dialect.TIDB, True),
+        (b"'2020-01-01'", b"'a-00'", Dialect.TIDB, False),
+        (b"'2020-00-01'", b"'a'", Dialect.MARIADB, False),
     ):
-        found = RowDifference((day,), Kind.CHANGED, (day, b"1.5"), (day, b"2.5"), ("ratio",))
-        assert mending(table, found, dialect).is_lax is is_lax
+        row = (day, code)
+        changed = RowDifference((day,), Kind.CHANGED, (day, b"'b'"), row, ("code",))
+        missing = RowDifference((day,), Kind.MISSING, row, None)
+        fewer = RowDifference((), Kind.MISSING, row, None, copies=(2, 1))
+        for table, found in ((keyed, changed), (keyed, missing), (keyless, fewer)):
+            made = mending(table, found, dialect)
+            assert (len(made.writes), made.is_lax) == (1, is_lax)
 
 
 def test_rows_without_a_key_are_counted() -> None:
