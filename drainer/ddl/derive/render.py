@@ -234,7 +234,9 @@ def _now(column: Column) -> str:
 
 
 _PLAIN_TEXT: Final = re.compile(r"'[ -&(-\[\]-~]*'")
-_LITERAL: Final = re.compile(r"(?is)`[^`]*`|(?:_([a-z0-9]+))?('(?:[^'\\]|\\.|'')*')")
+_LITERAL: Final = re.compile(
+    r"(?is)`[^`]*`|(?:_([a-z0-9]+))?('(?:[^'\\]|\\.|'')*')(?=(\s+collate\s+(?!utf8mb4))?)"
+)
 _CONVERTED: Final = ("gbk", "gb18030")
 
 
@@ -257,7 +259,8 @@ def _own_literal(match: re.Match[str], *, bare: bool) -> str:
         raw = text[1:-1].replace("''", "'").encode("utf-8", "surrogateescape")
         return f"x'{raw.hex()}'" if bare and b"\\" not in raw else match[0]
     unicode = text if bare or not charset else f"_utf8mb4{text}"
-    return f"convert({unicode} using {charset})" if charset in _CONVERTED else unicode
+    is_collated = match[3] is not None and Charset.is_narrow(charset) and Charset(charset).has(text)
+    return f"convert({unicode} using {charset})" if is_collated or charset in _CONVERTED else unicode
 
 
 _COMPUTED_ALIKE: Final = re.compile(

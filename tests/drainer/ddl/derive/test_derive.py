@@ -244,6 +244,21 @@ def test_literals_of_expression_keys_count_as_tidb_has_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "there", "on_mysql"),
+    [
+        ("_utf8'é' COLLATE utf8_bin", "convert('é' using utf8)", "convert(_utf8mb4'é' using utf8)"),
+        ("_latin1'é' COLLATE latin1_bin", "convert('é' using latin1)", "convert(_utf8mb4'é' using latin1)"),
+        ("_latin1'日' COLLATE latin1_bin", "'日'", "_utf8mb4'日'"),
+        ("_utf8mb4'é' COLLATE utf8mb4_bin", "'é'", "_utf8mb4'é'"),
+    ],
+)
+def test_a_collation_has_a_text_of_its_character_set(text: str, there: str, on_mysql: str) -> None:
+    collation = text[text.index(" COLLATE") :]
+    assert expression(text, MARIADB) == there + collation
+    assert expression(text, MYSQL) == on_mysql + collation
+
+
+@pytest.mark.parametrize(
     ("text", "there"),
     [
         ("concat('a\\\n', _latin1'é')", "concat('a\\\n', 'é')"),
