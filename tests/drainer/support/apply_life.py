@@ -275,7 +275,9 @@ class Life:
         self.sink.keeper.thread.shutdown(cancel_futures=True)
         for lane in lanes:
             lane.join()
-        self.store.close()
+        # Of those that nobody closes, which one is collected first decides whether one warns.
+        for session in (self.store, self.sink.ddl_runner, *self.sink.readers):
+            session.close()
 
 
 def cut(connection: Any) -> None:
