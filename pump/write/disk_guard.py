@@ -26,25 +26,24 @@ class DiskGuard:
     def __init__(self, path: str, floor: int) -> None:
         self._path = path
         self.disk = Disk(0, floor)
-        self.change_floor(floor)
+        metrics.SIZE_BYTES.labels("floor").set(floor)
 
     def change_floor(self, floor: int) -> None:
         """Prewrites are refused at this from now on."""
-        self._floor = floor
         self.disk = Disk(self.disk.available, floor)
         metrics.SIZE_BYTES.labels("floor").set(floor)
 
     async def refresh(self) -> None:
         """Ask once; raises `OSError`."""
         space = await asyncio.to_thread(os.statvfs, self._path)
-        before, self.disk = self.disk, Disk(space.f_bavail * space.f_frsize, self._floor)
+        before, self.disk = self.disk, Disk(space.f_bavail * space.f_frsize, self.disk.floor)
         metrics.SIZE_BYTES.labels("capacity").set(space.f_blocks * space.f_frsize)
         metrics.SIZE_BYTES.labels("available").set(self.disk.available)
         if self.disk.is_full and not before.is_full:
             _logger.warning(
                 "no available space, you may want to free up some space: prewrites are refused",
                 available=self.disk.available,
-                floor=self._floor,
+                floor=self.disk.floor,
             )
         elif before.is_full and not self.disk.is_full and before.available:
             _logger.info("space is available again", available=self.disk.available)

@@ -18,6 +18,7 @@ from pump.retention.purger import Purger
 from pump.write.disk_guard import DiskGuard
 from tests.cases import case
 from tests.common.support.other_values import other_value
+from tests.exposition import sample
 from tests.pump.support.payloads import opened
 from tests.pump.support.purging import LIMITS, MINUTE, World, fill
 from tidb_binlog.clock import ManualClock
@@ -103,6 +104,7 @@ async def test_the_disk_floor_counts_at_once(tmp_path: Path) -> None:
         assert life.disk_guard.disk.is_full
         await life.disk_guard.refresh()
         assert life.disk_guard.disk.is_full
+        assert sample('binlog_pump_storage_storage_size_bytes{type="floor"}') == 1 << 60
 
 
 async def test_streams_that_come_are_counted_by_the_new_limits(tmp_path: Path) -> None:

@@ -338,8 +338,8 @@ def fill(connection: Connection, plan: Plan, job: Moments) -> list[str]:
                     if conversion.target.type.kind is not ColumnKind.ENUM:  # its member 0 is meant
                         lost[conversion] += int(connection.rows(b"SELECT @@warning_count")[0][0])
     for conversion in plan.conversions:
-        target = conversion.target  # of NULL each server makes its own time
-        if target.type.kind is ColumnKind.TIMESTAMP and not target.nullable:
+        source, target = conversion.source, conversion.target  # of NULL each server makes its own time
+        if target.type.kind is ColumnKind.TIMESTAMP and source.nullable and not target.nullable:
             nulls = b"SELECT COUNT(*) FROM %b WHERE %b IS NULL"
             names = qualified(*plan.table), quote_name(conversion.present.name)
             lost[conversion] += int(connection.rows(nulls % names)[0][0])

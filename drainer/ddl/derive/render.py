@@ -234,9 +234,8 @@ def _now(column: Column) -> str:
 
 
 _PLAIN_TEXT: Final = re.compile(r"'[ -&(-\[\]-~]*'")
-_LITERAL: Final = re.compile(
-    r"(?is)`[^`]*`|(?:_([a-z0-9]+))?('(?:[^'\\]|\\.|'')*')(?=(\s+collate\s+(?!utf8mb4))?)"
-)
+_TEXT: Final = r"'(?:[^'\\]|\\.|'')*'"
+_LITERAL: Final = re.compile(rf"(?is)`[^`]*`|(?:_([a-z0-9]+))?({_TEXT})(?=(\s+collate\s+(?!utf8mb4))?)")
 _CONVERTED: Final = ("gbk", "gb18030")
 
 
@@ -276,7 +275,7 @@ _EXACT_TYPES: Final = frozenset(
 def own_rules(column: Column, definition: Definition) -> list[str]:
     """The line that says that a generated column's values can differ: servers round, print and compare in
     their own ways. Whole numbers, dates and text in plain functions are computed alike."""
-    text = re.sub(r"(?s)'(?:[^'\\]|\\.|'')*'", "''", column.generated)
+    text = re.sub(f"(?s){_TEXT}", "''", column.generated)
     named = [definition.column(name) for name in re.findall(r"`([^`]+)`", text)]
     exact = all(operand is not None and operand.type.tp in _EXACT_TYPES for operand in (column, *named))
     plain = all(map(_COMPUTED_ALIKE.fullmatch, re.findall(r"(\w+)\s*\(", text)))

@@ -73,10 +73,9 @@ def read(text: bytes) -> Iterator[ArchivedTable]:
 
 def without_torn(text: bytes) -> tuple[bytes, int]:
     """A file's text without lines that are torn; how many of its definitions are whole."""
-    states = {text_line: _state(text_line) for text_line in text.splitlines()}
-    kept = [text_line for text_line in text.splitlines() if states[text_line] is not _State.TORN]
-    whole = sum(states[text_line] is _State.WHOLE for text_line in kept)
-    return b"".join(text_line + b"\n" for text_line in kept), whole
+    states = [(text_line, _state(text_line)) for text_line in text.splitlines()]
+    kept = b"".join(text_line + b"\n" for text_line, state in states if state is not _State.TORN)
+    return kept, sum(state is _State.WHOLE for _, state in states)
 
 
 def damage(text: bytes, least: int) -> str:

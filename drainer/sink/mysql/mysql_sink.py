@@ -116,6 +116,7 @@ class MysqlSink(Sink):
     def go_on_telling(self, before: Self) -> None:
         if self.drift and before.drift:
             self.drift.add(before.drift)
+        self.ddl_runner.missing.extendleft(reversed(before.ddl_runner.missing))
 
     def facts(self) -> dict[str, Any]:
         """DDL that waits or lacks something downstream, and what the relay log waits for."""

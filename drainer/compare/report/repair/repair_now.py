@@ -25,6 +25,7 @@ from drainer.compare.verify.result import RowDifference, State, TableResult, Val
 from drainer.compare.verify.row_differences import RowComparison
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import DUPLICATE, StatementRefused, safe_text
+from drainer.mysql.rows.column_match import Dialect
 from drainer.mysql.session_mode import DEFAULT
 from drainer.points.snapshot.downstream import persistently
 from drainer.points.snapshot.drainer_hold import is_waiting
@@ -37,8 +38,6 @@ ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 << 20
 """Of one table, of what finds its rows again."""
 _ALL_S: Final = 120.0
-_LAX: Final = b"SET SESSION sql_mode='%b'" % DEFAULT.lax.encode()
-_STRICT: Final = b"SET SESSION sql_mode='%b'" % DEFAULT.strict.encode()
 _BY_VALUE: Final = "it has no key, and its values are not printed alike on both sides: use -repair FILE"
 _EDITED: Final = "row rules make its rows, which are not read upstream as they are: use -repair FILE"
 _TOO_MANY: Final = (
@@ -151,23 +150,16 @@ class _Repair:
         connection = moment.connection
         differences = self._comparison.differences(upstream, self._rows(connection, DOWNSTREAM, batch))
         result = Mended(settled=max(0, len(batch) - len(differences)))
-        mendings = [
-            mending(self._result, difference, self._dialects[DOWNSTREAM]) for difference in differences
-        ]
+        dialect = self._dialects[DOWNSTREAM]
+        mendings = [mending(self._result, difference, dialect) for difference in differences]
         result.left += sorted({mended.refused for mended in mendings if mended.refused})
         try:
-            connection.run(_LAX)  # a strict TiDB does not find each row
             for mended in mendings:
-                for statement in mended.removals:
-                    _run(connection, statement)
-            connection.run(_STRICT)
+                for statement in mended.removals:  # of which a strict TiDB does not find each row
+                    _run(connection, statement, is_lax=dialect is Dialect.TIDB)
             for mended in mendings:
-                if mended.is_lax:
-                    connection.run(_LAX)
                 for statement in mended.writes:
-                    _run(connection, statement)
-                if mended.is_lax:
-                    connection.run(_STRICT)
+                    _run(connection, statement, is_lax=mended.is_lax)
         except StatementRefused as error:
             if error.number == DUPLICATE:
                 raise _Clash(safe_text(error)) from None
@@ -206,8 +198,8 @@ class _Repair:
             yield is_exactly(pair.names[side], column.type, value, self._dialects[side])
 
 
-def _run(connection: Connection, statement: bytes) -> None:
-    if not connection.run(statement):
+def _run(connection: Connection, statement: bytes, *, is_lax: bool) -> None:
+    if not (connection.run_lax(statement, DEFAULT) if is_lax else connection.run(statement)):
         raise Rejected(
             "a row is not found by the values that were read of it",
             hint="use -repair FILE and look at its statements",

@@ -135,4 +135,8 @@ async def test_the_status_says_what_the_downstream_cannot_have(target: Target) -
     assert await life.run(at_end=lambda sink: sink.finish_waiting())
     ((line,),) = [found["missing"] for found in life.runner.facts()["DDL"]["missing"]]
     assert line == "column v from double to int unsigned: 2 values that the downstream cannot have"
+    later = Life(made(1e30, number), target, beside_rows=0)
+    later.runner.go_on_telling(life.runner)
+    assert await later.run()
+    assert later.runner.facts()["DDL"]["missing"] == life.runner.facts()["DDL"]["missing"]
     assert rows(target) == [(1, 2**32 - 1), (2, 2**32 - 1), (3, 3)]
