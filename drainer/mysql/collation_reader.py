@@ -19,6 +19,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused
 from drainer.mysql.literal.collation import Collation, asked, is_per_character
 from drainer.mysql.literal.quoting import string_literal
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.observe import log
 
 logger = log.get("drainer.collation_reader")
@@ -58,7 +59,7 @@ def _weight(connection: Connection, name: str, text: str) -> bytes:
         name.partition("_")[0].encode(),
         name.encode(),
     )
-    level = b" LEVEL 1" if "mariadb" in connection.server_version.lower() else b""
+    level = b" LEVEL 1" if connection.dialect is Dialect.MARIADB else b""
     # HEX: TiDB gives the bytes as a text.
     ((digits,),) = connection.rows(b"SELECT HEX(WEIGHT_STRING(%b%b))" % (converted, level))
     if digits is None:

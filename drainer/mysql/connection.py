@@ -45,6 +45,7 @@ from drainer.mysql.errors import (
 )
 from drainer.mysql.mark import MARK_SCHEMA, MARK_TABLE, Mark, changes_rows
 from drainer.mysql.pinned_settings import pin
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.server_text import AS_SENT
 from drainer.mysql.session_mode import DEFAULT, SessionMode
 from tidb_binlog.errors import DownstreamError, Unavailable
@@ -187,6 +188,10 @@ class Connection(pymysql.connections.Connection):
         """Of one that is closed, or lost, already nothing is left to do."""
         with contextlib.suppress(*_ERRORS):
             super().close()
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect.of(self.server_version)
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -439,7 +444,7 @@ def prepare_session(
     settings = f"time_zone='+00:00', foreign_key_checks=0, sql_mode='{sql_mode}'"
     connection.run(f"SET SESSION {settings}".encode())
     pinned = dict(variables)
-    if "tidb" in connection.server_version.lower():
+    if connection.dialect is Dialect.TIDB:
         for name, value in TIDB_VARIABLES:
             if name not in pinned:
                 set_if_known(connection, name, value)

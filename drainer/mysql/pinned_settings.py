@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from drainer.mysql.errors import StatementRefused, safe_text
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.observe import log
 
@@ -71,7 +72,7 @@ def pin(session: Any, side: str) -> None:
                 logger.warning("setting cannot be pinned", name=name, value=current, reason=safe_text(error))
     if (values.get("log_bin"), values.get("binlog_format", "").upper()) != ("ON", "STATEMENT"):
         return
-    if "tidb" in session.server_version.lower():  # one that writes binlogs says so, whatever it writes
+    if session.dialect is Dialect.TIDB:  # one that writes binlogs says so, whatever it writes
         return
     try:  # InnoDB does not write under READ COMMITTED where the server logs statements (error 1665)
         session.run(b"SET SESSION binlog_format=ROW")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.rows.statement import Statement
 from drainer.mysql.session_mode import SessionMode
 
@@ -75,6 +76,6 @@ def run(connection: Connection, statement: Statement, mode: SessionMode) -> int:
     if statement.lax:
         return connection.run_lax(statement.sql, mode)
     affected = connection.run(statement.sql)
-    if statement.may_have_missed(affected) and "tidb" in connection.server_version.lower():
+    if statement.may_have_missed(affected) and connection.dialect is Dialect.TIDB:
         affected += connection.run_lax(statement.sql, mode)
     return affected

@@ -17,7 +17,8 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NOT_ALLOWED, NoSuchTable, SessionError, StatementRefused, TransientError
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import qualified, quote_name
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.column_match import DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.errors import DownstreamError
 
 _COLUMNS: Final = (
@@ -65,17 +66,10 @@ JSON_CHECKS: Final = (
 )
 
 
-def dialect_of(connection: Connection) -> Dialect:
-    version = connection.server_version.lower()
-    if "mariadb" in version:
-        return Dialect.MARIADB
-    return Dialect.TIDB if "tidb" in version else Dialect.MYSQL
-
-
 def read_table(connection: Connection, schema: str, name: str) -> DownstreamTable | None:
     """The table as it is now; ends the connection's read view."""
     connection.rollback()
-    dialect = dialect_of(connection)
+    dialect = connection.dialect
     with connection.cursor() as cursor:
         entry = _find(cursor, schema, name)
         if entry is None:

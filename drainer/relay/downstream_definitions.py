@@ -18,9 +18,9 @@ from typing import Any, Final
 from drainer.formats.obinlog.reader import ForeignTable
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import NoSuchTable, TransientError, passing_error
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.session import DownstreamSession
-from drainer.mysql.table_reader import dialect_of, keys_of, listed_now
+from drainer.mysql.table_reader import keys_of, listed_now
 from drainer.relay.table_definitions import BINARY_TYPES, TYPES, info_of
 from drainer.txn import TableVersion
 from tidb_binlog import table_info as ti
@@ -66,7 +66,7 @@ def read(connection: Connection, wants: Wanted) -> list[TableVersion]:
     keys: dict[Name, Keys] = {}
     for schema, table, index, column_name, length in connection.rows(_KEYS.encode()):
         keys.setdefault((schema, table), {}).setdefault(index, []).append((column_name, length))
-    if dialect_of(connection) is Dialect.TIDB:
+    if connection.dialect is Dialect.TIDB:
         for name in list(columns):
             _take_listed_now(connection, name, columns, keys)
     checked = _json_columns(connection)
@@ -95,7 +95,7 @@ def _take_listed_now(
 
 def _json_columns(connection: Connection) -> frozenset[tuple[str, str, str]]:
     """MariaDB has JSON as text with a check; a release that does not show checks makes none."""
-    if "mariadb" not in connection.server_version.lower():
+    if connection.dialect is not Dialect.MARIADB:
         return frozenset()
     return frozenset(
         (schema, table, checked[1].replace("``", "`").lower())

@@ -21,7 +21,7 @@ from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, GROUPS, REWRITE, STOP
 from drainer.mysql import sql_tokens
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.txn import Ddl, Tracked
 from tidb_binlog import ddl_job
 from tidb_binlog.errors import DownstreamError

@@ -240,10 +240,9 @@ async def _repair_file(path: str, settings: DrainerConfig) -> RepairFile:
     from drainer.compare.report.repair.repair_file import RepairFile
     from drainer.config.downstream import target_of
     from drainer.mysql.connection import connect
-    from drainer.mysql.table_reader import dialect_of
 
     with closing(await asyncio.to_thread(connect, target_of(settings))) as connection:
-        return RepairFile(path, dialect_of(connection))
+        return RepairFile(path, connection.dialect)
 
 
 def _with_last_touch(result: Verification, archive: str) -> Verification:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.late_dataclass import dataclass, field
 from tidb_binlog.status.pump import PumpStatus
 from tidb_binlog.status.troubles import Trouble
@@ -222,12 +223,12 @@ class DownstreamFacts:
     @property
     def is_mariadb(self) -> bool:
         """Say so by its version."""
-        return "mariadb" in self.version.lower()
+        return Dialect.of(self.version) is Dialect.MARIADB
 
     @property
     def is_tidb(self) -> bool:
         """Say so by its version."""
-        return "tidb" in self.version.lower()
+        return Dialect.of(self.version) is Dialect.TIDB
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from drainer.changes import canonical
 from drainer.mysql.chunks.printed import floating_text
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import quote_name
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.late_dataclass import dataclass
 
 FORMS: Final = {

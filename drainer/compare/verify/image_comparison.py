@@ -26,7 +26,8 @@ from drainer.mysql.errors import SessionError, safe_text
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.plan import compile_sql
 from drainer.mysql.literal.quoting import qualified
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.column_match import DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.dialect import Dialect
 from drainer.points.image.manifest import Manifest, TableImage
 from drainer.points.image.parquet_reader import TableReader
 from drainer.reading.subscribe.table_choice import TablePattern

@@ -42,7 +42,7 @@ from drainer.mysql.chunks.splitter import Splitter
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused
 from drainer.mysql.literal.quoting import qualified, quote_name
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.table_reader import read_table
 from tidb_binlog import table_info as ti
 from tidb_binlog import tso

@@ -36,7 +36,7 @@ from drainer.ddl.derive.render import (
     type_of,
 )
 from drainer.ddl.derive.values import Alteration, Derived, Step, choice, of, step
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog import table_info as ti
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.type_text import literal

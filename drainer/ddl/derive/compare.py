@@ -14,7 +14,7 @@ from typing import Final
 
 from drainer.ddl.derive.definition import Column, Definition, Key, Partitioning
 from drainer.ddl.derive.render import Server, fitting, partition_by, same_charset, type_of
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog import table_info as ti
 from tidb_binlog.late_dataclass import dataclass
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from drainer.ddl.derive.definition import ForeignKey
 from drainer.ddl.derive.render import check_clause, foreign_key_clause, name_of
 from drainer.ddl.derive.values import Alteration, Step, step
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 
 
 def extras(change: Alteration, missing: list[str]) -> list[Step]:

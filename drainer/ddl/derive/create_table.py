@@ -22,7 +22,7 @@ from drainer.ddl.derive.render import (
     partition_clause,
 )
 from drainer.ddl.derive.values import Alteration, Derived, Route, choice, of, step
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.type_text import literal
 
 Name = tuple[str, str]

@@ -13,7 +13,7 @@ from drainer.ddl.derive.compare import same_partitions
 from drainer.ddl.derive.definition import Column, Definition, Partition, Partitioning
 from drainer.ddl.derive.render import NotDerivable, name_of, partition_by, partition_clause, partition_list
 from drainer.ddl.derive.values import Alteration, Derived, Step, of, step
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.table_info import PARTITION_HASH, PARTITION_LIST, PARTITION_RANGE
 
 

@@ -26,7 +26,7 @@ from drainer.ddl.derive.definition import (
 )
 from drainer.mysql.literal.charset import Charset
 from drainer.mysql.literal.quoting import quote_name
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog import table_info as ti
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.type_text import LONG_TEXTS, literal, type_text

@@ -31,7 +31,7 @@ from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused, safe_text
 from drainer.mysql.literal.plan import compile_sql
 from drainer.mysql.refusal import Refusal
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.stream.schema.given_up import Constraint, Kind, Later, is_given_up
 from drainer.txn import TableVersion
 from tidb_binlog import ddl_job

@@ -27,8 +27,8 @@ from drainer.ddl.derive.render import Server
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NoSuchTable, StatementRefused
 from drainer.mysql.literal.quoting import qualified
-from drainer.mysql.rows.column_match import Dialect
-from drainer.mysql.table_reader import columns_of, dialect_of, keys_of, read_table, shown
+from drainer.mysql.rows.dialect import Dialect
+from drainer.mysql.table_reader import columns_of, keys_of, read_table, shown
 
 _KINDS: Final = {"VIEW": VIEW, "SEQUENCE": SEQUENCE}
 _TABLE: Final = (
@@ -70,7 +70,7 @@ _USED: Final = {"IGNORED": "IF(IGNORED='YES','NO','YES')", "INVISIBLE": "IS_VISI
 
 def server_of(connection: Connection) -> Server:
     """What the server is and has: asked of it, where it can say so."""
-    dialect = dialect_of(connection)
+    dialect = connection.dialect
     if dialect is Dialect.MARIADB:  # collations of UCA 14 have one name for all character sets
         query = "SELECT FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"
     else:

@@ -20,7 +20,7 @@ from drainer.ddl.derive.render import Server
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError
 from drainer.mysql.literal.quoting import qualified, quote_name
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 
 Shape = dict[str, str | None]
 

@@ -14,9 +14,8 @@ from typing import Final
 
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.server_text import as_listed
-from drainer.mysql.table_reader import dialect_of
 from tidb_binlog.errors import BinlogError
 
 PROGRESS_S: Final = 2.0
@@ -67,7 +66,7 @@ def progress_of(target: Target, number: int) -> str:
         return ""
     with contextlib.closing(connection):
         try:
-            if dialect_of(connection) is Dialect.TIDB:
+            if connection.dialect is Dialect.TIDB:
                 return _of_jobs(connection)
             return _of_process(connection, number)
         except SessionError:

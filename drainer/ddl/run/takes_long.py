@@ -32,7 +32,7 @@ from drainer.ddl.run.plan import Plan, intended
 from drainer.mysql.chunks.table_size import TableSize, table_size
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.txn import Ddl
 from tidb_binlog import ddl_job
 from tidb_binlog.ddl_job import ActionType

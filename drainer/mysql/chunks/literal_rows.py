@@ -29,7 +29,8 @@ from drainer.mysql.literal.charset import Charset
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.literals import ENUM_ZERO
 from drainer.mysql.literal.quoting import qualified
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import Column, ColumnKind
 

@@ -21,7 +21,8 @@ from drainer.mysql.chunks.chunk import Chunk, Place, after, at_or_after
 from drainer.mysql.chunks.cut_key import CutKey
 from drainer.mysql.connection import Connection
 from drainer.mysql.literal.quoting import qualified, quote_name
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.late_dataclass import dataclass
 
 _AT_ONCE: Final = 64

@@ -22,7 +22,8 @@ from drainer.mysql.chunks.splitter import index_hint
 from drainer.mysql.connection import Connection
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import qualified
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.rowcodec.encoder import RowEncoder

@@ -16,10 +16,10 @@ would store (strict mode itself stays on: no value of upstream may be clipped fo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from typing import Final
 
 from drainer.mysql.literal.downstream_column import DownstreamColumn
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.errors import ConfigError, DownstreamError
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.table_info import Column, TableInfo
@@ -46,12 +46,6 @@ _ZEROS: Final = {
     "datetime": b"'0000-00-00 00:00:00'",
     "timestamp": b"'0000-00-00 00:00:00'",
 }
-
-
-class Dialect(Enum):
-    MARIADB = "MariaDB"
-    MYSQL = "MySQL"
-    TIDB = "TiDB"
 
 
 @dataclass(frozen=True, slots=True)

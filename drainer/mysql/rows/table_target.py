@@ -25,12 +25,12 @@ from drainer.mysql.rows.change import Form, TableTarget
 from drainer.mysql.rows.column_match import (
     FULL,
     PARTIAL,
-    Dialect,
     DownstreamTable,
     Match,
     match,
     refuse_key_left_out,
 )
+from drainer.mysql.rows.dialect import Dialect
 from drainer.txn import TableVersion
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.table_info import Column

@@ -19,7 +19,8 @@ from drainer.mysql.chunks.table_size import TableSize
 from drainer.mysql.chunks.value_rows import ValueSelect
 from drainer.mysql.errors import NOT_ALLOWED, StatementRefused, safe_text
 from drainer.mysql.rows.change import Form, TableTarget
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.rows.table_target import target_of
 from drainer.points.load.contents import Source
 from tidb_binlog.errors import DownstreamError, Rejected

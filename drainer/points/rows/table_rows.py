@@ -16,7 +16,8 @@ from drainer.mysql.chunks.table_size import TableSize
 from drainer.mysql.chunks.value_rows import ValueSelect
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.dialect import Dialect
 from drainer.points.load.contents import Source
 from drainer.points.load.table_copy import AGAIN, ALTERED, NotAsPublished, rows_wanted
 from drainer.points.snapshot.sessions import SnapshotLost, SnapshotTooOld, UpstreamSnapshot

@@ -27,6 +27,7 @@ from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import StatementRefused, TransientError, safe_text
 from drainer.mysql.literal.quoting import qualified
+from drainer.mysql.rows.dialect import Dialect
 from drainer.points.snapshot.drainer_hold import DrainerHold, HeldAt, LetGo
 from drainer.points.snapshot.sessions import SnapshotSessions, prepare_reader
 from tidb_binlog.backoff import Backoff
@@ -143,7 +144,7 @@ class Readers:
 
     @property
     def is_tidb(self) -> bool:
-        return "tidb" in self.connections[0].server_version.lower()
+        return self.connections[0].dialect is Dialect.TIDB
 
     def connect(self, sessions: int) -> None:
         for _ in range(sessions):

@@ -15,6 +15,7 @@ from typing import Final
 
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
+from drainer.mysql.rows.dialect import Dialect
 from drainer.points.snapshot.sessions import TOO_OLD, SnapshotSessions, SnapshotTooOld, prepare_reader
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError, Rejected
@@ -75,7 +76,7 @@ class TidbSnapshot:
     def _open(self) -> Connection:
         connection = connect(self._target)
         try:
-            if "tidb" not in connection.server_version.lower():
+            if connection.dialect is not Dialect.TIDB:
                 raise ConfigError(
                     f"upstream {self._target!r} is no TiDB but {connection.server_version}",
                     hint="name the table of the programs that publish: [syncer.from] outcome-table",

@@ -11,6 +11,7 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import StatementRefused
 from drainer.mysql.pinned_settings import FIRST, PINNED, pin
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.errors import DownstreamError
 
 OTHERS = {
@@ -81,7 +82,7 @@ class Server:
 
     def __init__(self, **settings: str) -> None:
         self.settings = settings
-        self.server_version = "10.11-MariaDB"
+        self.dialect = Dialect.MARIADB
 
     def run(self, statement: bytes) -> int:
         if statement == FIRST:
@@ -103,7 +104,7 @@ def test_a_log_of_statements_is_named_before_anything_is_written() -> None:
 def test_a_tidb_with_binlogs_is_written_to() -> None:
     """It has log_bin = ON and binlog_format = STATEMENT, and does not know ROW."""
     server = Server(log_bin="ON", binlog_format="STATEMENT")
-    server.server_version = "5.7.25-TiDB-v6.6.0"
+    server.dialect = Dialect.TIDB
     pin(server, "downstream")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from drainer.mysql.connection import Connection, prepare_session
 from drainer.mysql.rows.change import TableTarget
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.rows.statement import Statement
 from drainer.mysql.session import run
 from drainer.mysql.session_mode import DEFAULT
@@ -17,7 +18,7 @@ class Server:
     """Of five rows a strict session finds `strict`, one after it the rest."""
 
     def __init__(self, version: str, strict: int) -> None:
-        self.server_version = version
+        self.dialect = Dialect.of(version)
         self.rows = {"strict": strict, "lax": 5 - strict}
         self.ran: list[str] = []
         self.settings: list[str] = []

@@ -13,7 +13,8 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import TransientError
 from drainer.mysql.literal.downstream_column import DownstreamColumn
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.column_match import DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.table_reader import columns_of, keys_of, read_table
 from drainer.relay import downstream_definitions
 from tests.fakes.tidb_sql import tidb_sql

@@ -32,8 +32,7 @@ from drainer.mysql import session_lock
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.refusal import RowsRefused
-from drainer.mysql.rows.column_match import Dialect
-from drainer.mysql.table_reader import dialect_of
+from drainer.mysql.rows.dialect import Dialect
 from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
 from drainer.sink.mysql.lane import LaneSettings
@@ -292,7 +291,7 @@ def differences(name: str, target: Target) -> list[str]:
     try:
         scenario = load(CORPUS / name)
         actual = Downstream(connection).contents(scenario.expected)
-        limits = MARIADB if dialect_of(connection) is Dialect.MARIADB else (*MARIADB, JSON_OBJECTS)
+        limits = MARIADB if connection.dialect is Dialect.MARIADB else (*MARIADB, JSON_OBJECTS)
         report = compare(scenario.expected, actual, limits, misplaced(scenario.statements))
         return [str(found) for found in report.differences]
     finally:

@@ -23,6 +23,7 @@ from binlog_playground.check.verify import (
 )
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NoSuchTable
+from drainer.mysql.rows.dialect import Dialect
 from drainer.points.snapshot.drainer_hold import is_waiting
 from tests.rig.tidb.statements import SCHEMAS, full
 from tests.rig.workload.limits import MARIADB, as_stored
@@ -123,7 +124,7 @@ def compared(upstream: Connection, downstream: Connection, waiting: Collection[s
     """All tables but those that wait."""
     source, target = Tables(upstream), Tables(downstream)
     names = [name for name in source.columns if not is_waiting(waiting, [name])]
-    expected = source.expected(names, for_tidb="tidb" in downstream.server_version.lower())
+    expected = source.expected(names, for_tidb=downstream.dialect is Dialect.TIDB)
     actual = {
         name: table for name, table in target.actual(expected).items() if not is_waiting(waiting, [name])
     }

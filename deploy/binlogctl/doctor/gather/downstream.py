@@ -15,6 +15,7 @@ from binlogctl.doctor.facts import VARIABLES, CheckpointFacts, ClockFacts, Downs
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import NO_SUCH_DATABASE, NO_SUCH_TABLE, SessionError, safe_text
 from drainer.mysql.literal.quoting import qualified
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, DownstreamError
 from tidb_binlog.net.abandonable_thread import in_abandonable_thread
@@ -123,7 +124,7 @@ def _grants(connection: Connection) -> tuple[str, ...]:
     lines = [str(line) for (line,) in connection.rows(b"SHOW GRANTS")]
     role = _value(connection, "SELECT CURRENT_ROLE()")
     if role and role != "NONE":
-        mariadb = "mariadb" in connection.server_version.lower()
+        mariadb = connection.dialect is Dialect.MARIADB
         query = "SHOW GRANTS FOR CURRENT_ROLE" if mariadb else f"SHOW GRANTS FOR CURRENT_USER() USING {role}"
         lines += [str(line) for (line,) in _tried_rows(connection, query.encode())]
     return tuple(lines)

@@ -23,7 +23,7 @@ from typing import Final
 from drainer.compare.verify.result import ComparedColumn, How, Kind, RowDifference, TableResult, Values
 from drainer.mysql.literal.literals import ENUM_ZERO, NULL
 from drainer.mysql.literal.quoting import qualified, quote_name
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.late_dataclass import dataclass
 
 _TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})

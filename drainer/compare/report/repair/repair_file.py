@@ -23,7 +23,7 @@ from drainer.compare.report.repair.mending import mending
 from drainer.compare.report.shown import name_text
 from drainer.compare.verify.result import Name, RowDifference, State, TableResult, Verification
 from drainer.mysql.pinned_settings import FIRST
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.session_mode import DEFAULT
 from tidb_binlog import time_text
 from tidb_binlog.errors import ConfigError

@@ -25,7 +25,7 @@ from drainer.compare.verify.result import RowDifference, State, TableResult, Val
 from drainer.compare.verify.row_differences import RowComparison
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import DUPLICATE, StatementRefused, safe_text
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.session_mode import DEFAULT
 from drainer.points.snapshot.downstream import persistently
 from drainer.points.snapshot.drainer_hold import is_waiting

@@ -14,7 +14,8 @@ from drainer.changes import canonical
 from drainer.changes.canonical import Canonical, form_of
 from drainer.mysql.literal.charset import Charset
 from drainer.mysql.literal.plan import compile_sql
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.dialect import Dialect
 from drainer.spark.audit.rows.live_rows import THREE_BYTES, LiveColumn, LiveTable, comparable
 from drainer.spark.audit.rows.projection import Projections
 from drainer.txn import TableVersion

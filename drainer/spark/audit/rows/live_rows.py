@@ -26,8 +26,9 @@ from drainer.mysql.connection import Target, connect
 from drainer.mysql.errors import SessionError, safe_text
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
-from drainer.mysql.table_reader import dialect_of, is_absent, read_table
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.dialect import Dialect
+from drainer.mysql.table_reader import is_absent, read_table
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.tso import Ts
@@ -96,7 +97,7 @@ def comparable(form: str, column: DownstreamColumn) -> bool:
 def at_snapshot(target: Target, at_ts: Ts) -> Target:
     """For a TiDB: sessions that read what it held at a timestamp. Others: the same."""
     with closing(connect(target)) as connection:
-        return seen_at(target, at_ts) if dialect_of(connection) is Dialect.TIDB else target
+        return seen_at(target, at_ts) if connection.dialect is Dialect.TIDB else target
 
 
 def data_bytes(target: Target, names: Iterable[tuple[str, str]]) -> int:

@@ -18,7 +18,8 @@ from drainer.compare.verify.row_differences import Printed
 from drainer.compare.verify.table_work import Request, TableWork
 from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.literal.downstream_column import DownstreamColumn
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.column_match import DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.errors import DownstreamError
 
 COLUMNS = (

@@ -9,7 +9,7 @@ import pytest
 from drainer.changes import canonical
 from drainer.compare.verify.column_pairs import ColumnPair, NotCompared, pair
 from drainer.mysql.literal.downstream_column import DownstreamColumn
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 
 MARIADB = (Dialect.MARIADB, Dialect.MARIADB)
 TO_MYSQL = (Dialect.MARIADB, Dialect.MYSQL)

@@ -14,7 +14,7 @@ import pytest
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.compare.report.repair.repair_file import RepairFile
 from drainer.compare.verify.result import Kind, RowDifference, State, TableResult, Verification
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tests.drainer.compare.verify.world import DOWNSTREAM, QUICK, World, world
 
 CHUNK_ROWS = 10

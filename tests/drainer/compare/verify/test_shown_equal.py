@@ -24,7 +24,7 @@ from drainer.compare.verify.result import How, State
 from drainer.compare.verify.row_source import Sides, sides_at_rest
 from drainer.compare.verify.table_work import Request
 from drainer.mysql.connection import Connection
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tests.drainer.compare.verify.world import DOWNSTREAM, QUICK, UPSTREAM, World, world
 
 # Like the aliases of statements, like keywords, and like parts of statements and of formats.

@@ -11,7 +11,7 @@ from drainer.ddl.convert.cast import Moments, cast
 from drainer.ddl.convert.columns import is_same
 from drainer.ddl.run.session_settings import ANY_VALUE
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from tests.cases import case
 from tests.drainer.ddl.convert.schema import MORE, contents, create, generated
 from tests.drainer.support import conversions

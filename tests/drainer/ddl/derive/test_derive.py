@@ -19,7 +19,7 @@ from drainer.ddl.derive.render import NotDerivable, Server, expression
 from drainer.ddl.derive.values import Derived
 from drainer.ddl.run import downstream_schema as ddl_present
 from drainer.ddl.run.downstream_schema import server_of
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.txn import Tracked
 from tests.drainer.support.table_maker import Maker, kind, name
 from tidb_binlog import table_info as ti

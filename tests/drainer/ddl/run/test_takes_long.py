@@ -18,7 +18,7 @@ from drainer.ddl.run.runner import DdlRunner
 from drainer.ddl.run.takes_long import Beside, why_long
 from drainer.mysql.chunks.table_size import TableSize
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.txn import Ddl, Tracked
 from tests.drainer.ddl.convert.schema import ID, Schema, column
 from tests.drainer.support.apply_life import clean, run

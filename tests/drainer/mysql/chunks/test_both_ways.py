@@ -20,10 +20,11 @@ from drainer.mysql.chunks.literal_rows import LiteralSelect, NotLiteral
 from drainer.mysql.chunks.value_rows import ValueSelect
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.literal.quoting import quote_name
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.rows.table_target import target_of
 from drainer.mysql.session_mode import DEFAULT
-from drainer.mysql.table_reader import dialect_of, read_table
+from drainer.mysql.table_reader import read_table
 from drainer.txn import TableVersion
 from pumpclient.schema.table_definition import column, create_text, table
 from tests.drainer.mysql.chunks.column_values import JSONS, VALUES
@@ -39,7 +40,7 @@ class Bed:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.dialect = dialect_of(connection)
+        self.dialect = connection.dialect
 
     def run(self, *statements: str) -> None:
         for statement in statements:

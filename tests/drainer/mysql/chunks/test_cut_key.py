@@ -8,7 +8,8 @@ import pytest
 
 from drainer.mysql.chunks.cut_key import ROWID, WHOLE, CutKey, key_to_compare, key_to_copy
 from drainer.mysql.literal.downstream_column import DownstreamColumn
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.column_match import DownstreamTable, KeyPart, UniqueKey
+from drainer.mysql.rows.dialect import Dialect
 
 
 def text(name: str, collation: str = "utf8mb4_bin") -> DownstreamColumn:

@@ -12,8 +12,9 @@ from drainer.mysql.chunks.chunk import Chunk
 from drainer.mysql.chunks.cut_key import WHOLE, CutKey, key_to_copy
 from drainer.mysql.chunks.splitter import Splitter, divide
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.rows.column_match import Dialect, DownstreamTable
-from drainer.mysql.table_reader import dialect_of, read_table
+from drainer.mysql.rows.column_match import DownstreamTable
+from drainer.mysql.rows.dialect import Dialect
+from drainer.mysql.table_reader import read_table
 
 DATABASE = "chunks_splitter"
 
@@ -139,7 +140,7 @@ def test_it_goes_on_after_a_chunk(connection: Connection) -> None:
 
 def test_tables_without_key_and_empty_ones_are_whole(connection: Connection) -> None:
     table = made(connection, "a INT NULL UNIQUE, b INT", ["(1,1)", "(NULL,2)"])
-    if dialect_of(connection) is not Dialect.TIDB:
+    if connection.dialect is not Dialect.TIDB:
         assert key_to_copy(table) == WHOLE
     assert list(Splitter(table, WHOLE, 1).chunks(connection)) == [Chunk(0)]
     table = made(connection, "a INT PRIMARY KEY", [])
@@ -150,7 +151,7 @@ def test_tables_without_key_and_empty_ones_are_whole(connection: Connection) -> 
 
 def test_it_reads_no_rows_of_a_large_integer_key(connection: Connection) -> None:
     """Cutting costs look-ups for each chunk, not reads for each row: one range is counted."""
-    if dialect_of(connection) is Dialect.TIDB:
+    if connection.dialect is Dialect.TIDB:
         return
     table = made(connection, "id INT PRIMARY KEY, v INT", [f"({n},{n})" for n in range(20_000)])
     connection.run(b"ANALYZE TABLE t")

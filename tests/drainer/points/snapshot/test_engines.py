@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drainer.mysql.connection import Target, connect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.points.load.upstream_schema import engine_without_snapshots
 
 pytestmark = pytest.mark.integration
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.integration
 
 def test_a_table_without_transactions_is_found(server: Target) -> None:
     connection = connect(server)
-    is_tidb = "tidb" in connection.server_version.lower()
+    is_tidb = connection.dialect is Dialect.TIDB
     try:
         connection.run(b"DROP DATABASE IF EXISTS engines_app")
         connection.run(b"CREATE DATABASE engines_app")

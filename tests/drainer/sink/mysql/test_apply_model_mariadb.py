@@ -15,8 +15,7 @@ import pytest
 
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.rows.change import Form
-from drainer.mysql.rows.column_match import Dialect
-from drainer.mysql.table_reader import dialect_of
+from drainer.mysql.rows.dialect import Dialect
 from drainer.txn import UPDATE, TableEvents, Transaction
 from tests.drainer.support.apply_model import SHAPES, Shape, World
 
@@ -37,7 +36,7 @@ def connection(server: Target) -> Iterator[Connection]:
 
 
 def has_triggers(connection: Connection) -> bool:
-    return dialect_of(connection) is not Dialect.TIDB
+    return connection.dialect is not Dialect.TIDB
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)

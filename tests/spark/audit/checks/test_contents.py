@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.changes import canonical
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.reading.archive.decode.definitions import Definitions
 from drainer.spark.audit.checks import chain_rule, comparison, contents, reference_side
 from drainer.spark.audit.checks.chain_rule import BROKEN, KEPT, LOST, UNREADABLE, ChainCheck

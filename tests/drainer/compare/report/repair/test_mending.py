@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from drainer.compare.report.repair.mending import Mending, mending
 from drainer.compare.verify.result import ComparedColumn, How, Kind, RowDifference, State, TableResult
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 
 ID = ComparedColumn("id", is_key=True, type="int")
 CODE = ComparedColumn("code", is_unique=True, type="varchar")

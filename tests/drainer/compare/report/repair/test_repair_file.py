@@ -14,9 +14,8 @@ import pytest
 from drainer.compare.report.repair.repair_file import RepairFile
 from drainer.compare.verify.result import ComparedColumn, Kind, RowDifference, State, TableResult
 from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.rows.column_match import Dialect
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.session_mode import DEFAULT
-from drainer.mysql.table_reader import dialect_of
 from tests.drainer.compare.report.results import FAULTY, SOUND, WAITING
 from tidb_binlog.errors import ConfigError
 
@@ -65,7 +64,7 @@ def repaired(
     connection: Connection, path: Path, table: TableResult, *found: RowDifference, times: int = 1
 ) -> str:
     """Write the file and run it, statement by statement, each of which is a line; what it says."""
-    with RepairFile(str(path), dialect_of(connection)) as file:
+    with RepairFile(str(path), connection.dialect) as file:
         for one in found:
             file.add(table, one)
         file.finish(replace(FAULTY, tables=(table,)))
