@@ -11,6 +11,7 @@ import random
 import re
 import socket
 import stat
+from collections import deque
 from typing import Final
 
 from tidb_binlog.errors import ConfigError, PortTaken
@@ -19,12 +20,14 @@ LOOPBACK = "127.0.0.1"
 _PORTS: Final = range(10_000, 32_000)  # Linux gives connections those from 32768 on
 _PORT_DIGITS_MAX: Final = 5
 _given: set[int] = set()
+_claims: Final[deque[int]] = deque()
+_CLAIMS_MAX: Final = 200
 _random: Final = random.SystemRandom()  # two processes with the same seed do not collide
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` TCP ports on which no process listens at 127.0.0.1 now. None is given twice by one process, and
-    none is of those that connections get: the process that got it may not listen yet."""
+    """`count` TCP ports on which no process listens at 127.0.0.1 now. None is given twice, and none is of
+    those that connections get: the process that got it may not listen yet, or was killed and starts again."""
     ports: list[int] = []
     if len(_given) > len(_PORTS) // 2:
         _given.clear()
@@ -35,10 +38,24 @@ def free_ports(count: int) -> list[int]:
                 probe.bind((LOOPBACK, port))
             except OSError:
                 continue
-        if port not in _given:
+        if port not in _given and _claim(port):
             _given.add(port)
             ports.append(port)
     return ports
+
+
+def _claim(port: int) -> bool:
+    """Others see by its UDP port, which nothing here uses, that this process has it; the last ones only."""
+    mark = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        mark.bind((LOOPBACK, port))
+    except OSError:
+        mark.close()
+        return False
+    _claims.append(mark.detach())
+    if len(_claims) > _CLAIMS_MAX:
+        os.close(_claims.popleft())
+    return True
 
 
 def free_port(preferred: int) -> int:
@@ -49,8 +66,9 @@ def free_port(preferred: int) -> int:
         except PortTaken:
             pass
         else:
-            _given.add(preferred)
-            return preferred
+            if _claim(preferred):
+                _given.add(preferred)
+                return preferred
     return free_ports(1)[0]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,20 @@ async def test_impossible_places(tmp_path: Path) -> None:
             await serve_unix([], str(path))
         assert caught.value.hint
         assert caught.value.exit_code == 1
+
+
+def test_a_port_is_not_given_to_two_processes() -> None:
+    ours, other = port.free_ports(2)
+    for mark in port._claims:
+        os.close(mark)
+    port._claims.clear()
+    assert port._claim(ours)
+    code = f"""
+from types import SimpleNamespace
+from tidb_binlog.net import port
+drawn = [{ours}, {other}, {other} + 1]
+port._random = SimpleNamespace(choice=lambda ports: drawn.pop(0))
+print(port.free_ports(1), port.free_port({ours}) == {ours})
+"""
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout == f"[{other}] False\n", "nobody listens there yet"
