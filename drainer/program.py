@@ -135,6 +135,7 @@ class Process:
             self._clock,
             cluster_id=upstream.cluster_id,
             stored_ts=self._stored_ts,
+            data_dir=settings.data_dir,
         )
         ends.push_async_callback(pipeline.close)
         await pipeline.start()

@@ -57,6 +57,15 @@ def typed(data: bytes | str, form: Any, what: str, *, hint: str = "") -> Any:
         return msgspec.json.decode(data, type=ready(form))
 
 
+def left_in(path: str) -> object:
+    """What the last process left in a JSON file; one that is damaged is as good as none."""
+    try:
+        with open(path, "rb") as file:
+            return json.load(file)
+    except (*UNREADABLE, OSError):
+        return None
+
+
 def json_object(body: bytes) -> dict[str, Any] | None:
     """An object of JSON; None for whatever else it is."""
     try:

@@ -26,7 +26,7 @@ from drainer.operate.status import verify_record
 from tidb_binlog.clock import Clock
 from tidb_binlog.door.http.routes import Peer, Request, Response, Routes
 from tidb_binlog.filesystem import replace_file
-from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.foreign_document import UNREADABLE, left_in
 from tidb_binlog.observe import log
 from tidb_binlog.status.codec import plain, read
 from tidb_binlog.status.drainer import ChunkGrid, VerifyStatus
@@ -66,7 +66,7 @@ class PeriodicVerify:
         add_hold_routes(self._routes, hold)
         self._path = os.path.join(settings().data_dir, FILE)
         self.status: VerifyStatus = verify_record.at_start(
-            _read(self._path), settings().verify_every_s, clock.wall_s()
+            left_in(self._path), settings().verify_every_s, clock.wall_s()
         )
         metrics.VERIFY_WRONG_ROWS.set_function(lambda: float(self.status.wrong))
         metrics.VERIFY_NOT_COMPARED.set_function(lambda: float(self.status.left_out))
@@ -175,12 +175,3 @@ async def _end(child: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
         await child.wait()
-
-
-def _read(path: str) -> object:
-    """What the last process left; a file that is damaged is as good as none."""
-    try:
-        with open(path, "rb") as file:
-            return json.load(file)
-    except (*UNREADABLE, OSError):
-        return None

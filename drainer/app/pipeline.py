@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +60,7 @@ class Pipeline:
         *,
         cluster_id: int,
         stored_ts: Ts,
+        data_dir: str,
     ) -> None:
         self._process = process
         self._operating = operating
@@ -67,6 +69,7 @@ class Pipeline:
         self._clock = clock
         self._cluster_id = cluster_id
         self._stored_ts = stored_ts
+        self._early_rows_path = os.path.join(data_dir, "early-rows.json")
         self._runner: Runner[Any] | None = None
         self._collector: asyncio.Future[Collector] = asyncio.get_running_loop().create_future()
         self._ends = contextlib.AsyncExitStack()
@@ -96,6 +99,8 @@ class Pipeline:
         runner, collector = await self._build(self._ends, again)
         if before is not None:
             runner.go_on_telling(before)
+        else:
+            runner.early_rows.keep_in(self._early_rows_path)
         self._runner = runner
         runner.on_wake = collector.asking.hurry
         self._operating.show(runner, collector, self._cluster_id)

@@ -9,13 +9,19 @@ Tests  tests/drainer/sink/test_early_rows.py
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from typing import Final
+
+from msgspec import Struct
 
 from drainer.txn import DELETE, Ddl, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.filesystem import replace_file
+from tidb_binlog.foreign_document import left_in
 from tidb_binlog.observe import log
+from tidb_binlog.status.codec import plain, read
 from tidb_binlog.status.drainer import EarlyRowsStatus
 from tidb_binlog.tso import Ts
 
@@ -33,27 +39,53 @@ LATE_ROWS: Final = (
 logger = log.get("drainer.applier")
 
 
+class _Kept(Struct):
+    """In the file: what was told, and by table id the last DDL that took a partition."""
+
+    told: list[EarlyRowsStatus] = []
+    took: dict[str, EarlyRowsStatus] = {}
+
+
 class EarlyRows:
-    """Of one life of a stream; the next one of the process goes on from it (`add`)."""
+    """Of one life of a stream; the next one of the process goes on from it (`add`), that of the next process
+    from its file (`keep_in`)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._path = ""
         self._told: deque[EarlyRowsStatus] = deque(maxlen=_KEPT)
         self._took: dict[int, EarlyRowsStatus] = {}  # by table id, the last DDL that took a partition
         self._took_ts: Ts = 0
 
     def add(self, before: EarlyRows) -> None:
         """What was told before in this process, and what rows that may follow are told by."""
+        self._path = before._path
         self._told.extendleft(reversed(before._told))
         self._took = before._took | self._took
         self._took_ts = max(self._took_ts, before._took_ts)
+
+    def keep_in(self, path: str) -> None:
+        """The same of the process before, whose file it was."""
+        kept = read(left_in(path), _Kept)
+        self._path = path
+        self._told.extend(kept.told)
+        self._took = {int(table_id): took for table_id, took in kept.took.items() if table_id.isdecimal()}
+        self._took_ts = max((took.commit_ts for took in self._took.values()), default=0)
+
+    def _keep(self) -> None:
+        if self._path:
+            kept = _Kept(self.told, {str(table_id): took for table_id, took in self._took.items()})
+            try:
+                replace_file(self._path, json.dumps(plain(kept)).encode())
+            except OSError as error:  # no reason to end: rows go on
+                logger.warning("what is told of early rows is not kept over a restart", reason=error)
 
     @property
     def told(self) -> list[EarlyRowsStatus]:
         return list(self._told)
 
     def note_ddl(self, ddl: Ddl) -> None:
-        """It was taken."""
+        """It is taken next."""
         if ddl.skip:
             return
         tables = [".".join(name) for name in ddl.tables]
@@ -63,6 +95,7 @@ class EarlyRows:
             took = EarlyRowsStatus(ddl.job_id, ddl.commit_ts, tables=tables)
             self._took |= {table.id: took for table in (*ddl.before, *ddl.after)}
             self._took_ts = ddl.commit_ts
+            self._keep()
 
     def note_rows(self, transaction: Transaction) -> None:
         """They are taken."""
@@ -81,4 +114,5 @@ class EarlyRows:
                 return
         status.last_s = now_s
         self._told.append(status)
+        self._keep()
         logger.warning(text, job_id=status.job_id, commit_ts=status.commit_ts, tables=status.tables)

@@ -97,7 +97,7 @@ class Runner(Generic[S]):
         self._doing = "starting"
         self._saving_since_s: float | None = None
         self._kinds: list[int] = []  # of the row events taken since the last flush
-        self._early_rows = EarlyRows(self._control.clock)
+        self.early_rows = EarlyRows(self._control.clock)
         self.transactions = self.rows = self.ddl = 0
 
     # -- what the status shows ---------------------------------------------------------------------
@@ -127,11 +127,11 @@ class Runner(Generic[S]):
 
     def go_on_telling(self, before: Runner[S]) -> None:
         """Its process had this one before: what that has told counts on."""
-        self._early_rows.add(before._early_rows)
+        self.early_rows.add(before.early_rows)
         self.sink.go_on_telling(before.sink)
 
     def facts(self) -> dict[str, Any]:
-        return {"EarlyRows": plain(self._early_rows.told), **self.sink.facts()}
+        return {"EarlyRows": plain(self.early_rows.told), **self.sink.facts()}
 
     @property
     def doing(self) -> str:
@@ -242,7 +242,7 @@ class Runner(Generic[S]):
                 if isinstance(item, Ddl):
                     await self._apply_ddl(item)
                 else:
-                    self._early_rows.note_rows(item)
+                    self.early_rows.note_rows(item)
                     if control.holds:
                         await self._admit(item)
                     self._count(await sink.take(item))
@@ -286,7 +286,7 @@ class Runner(Generic[S]):
             return
         await self.sink.begin_large(spilled, self._pieces(spilled))
         async for piece in self._pieces(spilled):
-            self._early_rows.note_rows(piece)
+            self.early_rows.note_rows(piece)
             if self._control.holds:
                 await self._admit(piece)
             self._count(await self.sink.take_piece(piece))
@@ -307,7 +307,7 @@ class Runner(Generic[S]):
     async def _apply_whole(self, spilled: Spilled) -> None:
         """The sink reads it; what it read last is counted."""
         await self._flush()
-        note = self._early_rows.note_rows
+        note = self.early_rows.note_rows
         reading = LargeReading(self._items, spilled, self._taking.is_stopping, note)
         if self._control.holds:
             await self._control.admit(0, spilled.size)
@@ -337,9 +337,9 @@ class Runner(Generic[S]):
             await self._control.admit(1, len(ddl.query))
         if self._taking.is_stopping():
             return
+        self.early_rows.note_ddl(ddl)
         await self.sink.take_ddl(ddl)
         self.ddl += not ddl.skip
-        self._early_rows.note_ddl(ddl)
         self._doing = self.sink.verb
 
     async def _pause(self) -> None:

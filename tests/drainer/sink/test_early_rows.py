@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,49 @@ def test_the_next_stream_of_the_process_tells_it_on_and_each_statement_once() ->
     after.note_rows(rows(T, 90, INSERT))
     assert [told.commit_ts for told in after.told] == [100]
     assert after.told[0].last_s >= before.told[0].last_s
+
+
+def test_what_was_told_and_what_may_follow_outlives_the_process(tmp_path: Path) -> None:
+    path = str(tmp_path / "early-rows.json")
+
+    def life() -> EarlyRows:
+        begun = EarlyRows(SystemClock())
+        begun.keep_in(path)
+        return begun
+
+    first = life()
+    first.note_ddl(replace(ddl(99, ActionType.MULTI_SCHEMA_CHANGE, early="rows lack values"), job_id=6))
+    first.note_ddl(ddl(100, ActionType.DROP_TABLE_PARTITION))
+    second = life()
+    assert second.told == first.told
+    second.note_rows(rows(T, 90, INSERT))
+    rebuilt = EarlyRows(SystemClock())
+    rebuilt.add(second)
+    rebuilt.note_ddl(replace(ddl(101, ActionType.MULTI_SCHEMA_CHANGE, early="rows lack values"), job_id=8))
+    assert [(told.job_id, told.tables) for told in life().told] == [(6, ["d.t"]), (7, ["d.t"]), (8, ["d.t"])]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"told": 1, "took": {"x": {}, "5": 7}}'])
+def test_of_a_file_that_says_something_else_nothing_is_told(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "early-rows.json"
+    path.write_text(text)
+    early = EarlyRows(SystemClock())
+    early.keep_in(str(path))
+    early.note_rows(rows(T, 90, INSERT))
+    assert early.told == []
+
+
+async def test_a_ddl_is_noted_before_it_is_taken() -> None:
+    class Dies(MemorySink):
+        async def take_ddl(self, ddl: Ddl) -> None:
+            raise RuntimeError
+
+    source = Ready([ddl(100, TAKES[0], early="rows lack values")])
+    runner = Runner(Dies(Medium()), source)
+
+    async def batches() -> AsyncIterator[MergedBatch]:
+        yield MergedBatch([merged_of(source, 100)], 100)
+
+    with pytest.raises(RuntimeError):
+        await runner.run(batches())
+    assert [told.commit_ts for told in runner.early_rows.told] == [100]
