@@ -25,6 +25,7 @@ from tidb_binlog.quantities import count
 
 VALUE_MAX: Final = 120
 NO_SIDE: Final = "no row"
+_NAMED: Final = 5
 
 
 def name_text(name: Name) -> str:
@@ -85,6 +86,13 @@ def how_text(table: TableResult) -> str:
     return "; ".join(parts)
 
 
+def _apart(table: TableResult) -> Iterator[str]:
+    """Columns of the upstream of which nothing is said."""
+    for column in table.columns:
+        if column.how is How.NOT_COMPARED and column.name not in table.other_columns:
+            yield f"{name_text(table.downstream)}.{column.name}"
+
+
 def about(table: TableResult) -> str:
     """The last column of a list of tables."""
     if table.state is State.NOT_COMPARABLE:
@@ -109,7 +117,9 @@ def verdict(result: Verification) -> str:
         )
         return f"{differ}{rest}; {compared_text(result)}"
     if result.state is State.EQUAL:
-        return f"downstream equals upstream: {tables}; {compared_text(result)}"
+        names = [name for table in result.tables for name in _apart(table)]
+        but = f" but for what was not compared ({', '.join(names[:_NAMED])})" if names else ""
+        return f"downstream equals upstream{but}: {tables}; {compared_text(result)}"
     if not result.tables:
         return "nothing was compared: no table is there that the filters let through"
     equal = sum(table.state is State.EQUAL for table in result.tables)

@@ -8,12 +8,18 @@ import pytest
 
 from drainer.compare.report import shown
 from drainer.compare.report.terminal import ROWS_MAX, difference_rows, print_verification, table_rows
-from drainer.compare.verify.result import State, Verification
+from drainer.compare.verify.result import ComparedColumn, How, State, Verification
 from tests.drainer.compare.report.results import EQUAL, FAULTY, ITEM, LOG, SOUND, WAITING
 
 
 def test_one_sentence_for_each_state() -> None:
     assert shown.verdict(SOUND) == "downstream equals upstream: 1 table; compared 5 rows in 1 chunk"
+    columns = tuple(ComparedColumn(name, How.NOT_COMPARED) for name in ("g", "own"))
+    computed = replace(SOUND, tables=(replace(EQUAL, columns=columns, other_columns=("own",)),))
+    assert shown.verdict(computed) == (
+        "downstream equals upstream but for what was not compared (shop.ok.g): 1 table; compared 5 rows in 1"
+        " chunk"
+    )
     assert shown.verdict(FAULTY) == (
         "6 rows differ in 2 of 4 tables; 1 table could not be compared; compared 1,005 rows in 4 chunks"
     )
