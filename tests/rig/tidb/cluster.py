@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import sys
+import urllib.parse
 import urllib.request
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
@@ -159,6 +160,13 @@ class Storage:
             )
         except SessionError as error:
             raise Unavailable(f"TiDB does not answer: {error}") from None
+
+    def definition(self, table: tuple[str, str]) -> dict[str, Any]:
+        """TableInfo of a table."""
+        names = "/".join(urllib.parse.quote(name, safe="") for name in table)
+        url = f"http://{LOOPBACK}:{self._tidb_ports[0][1]}/schema/{names}"
+        document: dict[str, Any] = json.loads(http_get(url))
+        return document
 
     def _expire(self, port: int) -> None:
         """What a TiDB that is gone holds in etcd: its DDL would wait a minute for that."""

@@ -6,7 +6,7 @@ Tests  tests/rig/tidb/test_comparison.py
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import ne
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ from binlog_playground.check.verify import (
     TableName,
     compare,
 )
+from drainer.ddl.derive import definition
+from drainer.ddl.derive.render import own_rules
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import NoSuchTable
 from drainer.mysql.rows.dialect import Dialect
@@ -37,7 +39,7 @@ _FORMS: Final = {
     "bit": "uint",
 }
 _COLUMNS: Final = """SELECT c.table_schema, c.table_name, column_name, data_type, column_type,
- character_set_name
+ character_set_name, extra
 FROM information_schema.columns c JOIN information_schema.tables t
  ON t.table_schema = c.table_schema AND t.table_name = c.table_name
 WHERE table_type = 'BASE TABLE' AND c.table_schema IN ({}) AND column_name NOT LIKE '\\_Col$%'
@@ -120,11 +122,31 @@ def _meaning(value: Canonical, column_type: str) -> Canonical:
     return value.rstrip(" ") if column_type.startswith("char(") else value
 
 
-def compared(upstream: Connection, downstream: Connection, waiting: Collection[str]) -> Report:
-    """All tables but those that wait."""
+def by_own_rules(document: dict[str, Any]) -> set[str]:
+    """Generated columns of a TableInfo of which it is told that each server computes them in its own way."""
+    table = definition.read(document)
+    return {column.name for column in table.columns if own_rules(column, table)}
+
+
+def compared(
+    upstream: Connection,
+    downstream: Connection,
+    waiting: Collection[str],
+    computed: Callable[[TableName], Collection[str]] = lambda table: (),
+) -> Report:
+    """All tables but those that wait. `computed`: columns that another server computes in its own way."""
     source, target = Tables(upstream), Tables(downstream)
     names = [name for name in source.columns if not is_waiting(waiting, [name])]
-    expected = source.expected(names, for_tidb=downstream.dialect is Dialect.TIDB)
+    for_tidb = downstream.dialect is Dialect.TIDB
+    for name in names:
+        there = target.columns.get(name, {})
+        told = () if for_tidb else computed(name)
+        for column, (*_, extra) in list(source.columns[name].items()):
+            only_here = _is_generated(extra) and column in there and not _is_generated(there[column][-1])
+            if column in told or only_here:
+                del source.columns[name][column]
+                there.pop(column, None)
+    expected = source.expected(names, for_tidb=for_tidb)
     actual = {
         name: table for name, table in target.actual(expected).items() if not is_waiting(waiting, [name])
     }
@@ -132,6 +154,10 @@ def compared(upstream: Connection, downstream: Connection, waiting: Collection[s
     if source.limited:
         report.limited[f"{MARIADB[0].name}, without a key"] = source.limited
     return report
+
+
+def _is_generated(extra: str) -> bool:
+    return extra.endswith(("VIRTUAL GENERATED", "STORED GENERATED"))
 
 
 def without_key(server: Connection) -> set[str]:

@@ -13,21 +13,36 @@ NUMBERS: Final = (
     "tinyint|smallint|mediumint|int|bigint|tinyint(1)|int unsigned|bigint unsigned|smallint unsigned"
     "|int(5) unsigned zerofill|decimal(10,0)|decimal(65,30)|decimal(5,2)|decimal(20,10) unsigned|float|double"
     "|bit(1)|bit(8)|bit(64)|year|decimal(1,1)|decimal(30,30)|float(7,3)|double(10,2)|double unsigned"
-    "|float unsigned|mediumint unsigned zerofill|bigint(3) zerofill|bit(24)"
+    "|float unsigned|mediumint unsigned zerofill|bigint(3) zerofill|bit(24)|boolean|float(24)|float(30)|real"
+    "|decimal|decimal(65,0)|decimal(3,3) unsigned zerofill|double(20,0)|float(10,0)|float(5,2) unsigned"
+    "|bit|bit(63)|tinyint unsigned zerofill|smallint(3)|double zerofill|dec(12,4)|bigint unsigned zerofill"
 )
 TEMPORAL: Final = (
-    "date|datetime|datetime(3)|datetime(6)|timestamp|timestamp(6)|time|time(6)|time(3)|datetime(1)"
+    "date|datetime|datetime(3)|datetime(6)|timestamp|timestamp(6)|time|time(6)|time(3)|datetime(1)|timestamp(2)"
+    "|time(1)|datetime(5)|timestamp(4)"
 )
-TEXTS: Final = "char(10)|varchar(20)|varchar(255)|text|tinytext|mediumtext|char(2)|varchar(700)|longtext"
-BINARY: Final = "binary(5)|varbinary(30)|blob|tinyblob|binary(16)|longblob|mediumblob"
+TEXTS: Final = (
+    "char(10)|varchar(20)|varchar(255)|text|tinytext|mediumtext|char(2)|varchar(700)|longtext|char|char(0)"
+    "|varchar(0)|varchar(1)|text(100)|text(70000)|varchar(3000)|char(255)"
+)
+NATIONAL: Final = "national varchar(20)|nchar(9)|long varchar|varchar(9) ascii|text binary"
+"""Types that name a character set."""
+BINARY: Final = (
+    "binary(5)|varbinary(30)|blob|tinyblob|binary(16)|longblob|mediumblob|binary|binary(0)|varbinary(0)|blob(20)"
+    "|varbinary(3000)|binary(255)|varchar(9) byte|long varbinary"
+)
+_MEMBERS: Final = [f"'m{number}'" for number in range(300)]
 OTHER: Final = (
     "json|enum('a','b','c')|enum('','x y','日本')|set('p','q','r')|set('a','A b')"
-    "|enum('1','0','2')|enum('a ','b')"
+    "|enum('1','0','2')|enum('a ','b')|enum('A','a','á') charset latin1|set('é','ü') charset utf8"
+    "|enum('x''y','back\\\\slash','q\"q','%_')|set('日','本') charset gbk|enum('a','b') charset binary"
+    f"|enum({','.join(_MEMBERS)})|set({','.join(_MEMBERS[:64])})"
 )
 SETS: Final = (
     "||| charset gbk| charset utf8| charset binary| collate utf8mb4_general_ci"
     "| collate utf8mb4_unicode_ci| collate utf8_general_ci| charset latin1"
-    "| charset ascii| collate gbk_chinese_ci"
+    "| charset ascii| collate gbk_chinese_ci| collate gbk_bin| collate latin1_bin| collate ascii_bin"
+    "| collate utf8_unicode_ci| collate utf8mb4_bin| collate binary"
 )
 TIMES: Final = (
     "default '0000-00-00 00:00:00'|default current_timestamp{0}"
@@ -53,7 +68,81 @@ varchar(60) as (trim(concat(' ', `v`, ' ')))
 varchar(60) as (hex(`v`))
 char(60) as (substring(concat('aß😀', `v`), 2, 3))
 int as (char_length(`v`))
-varchar(99) as (md5(`v`))"""
+varchar(99) as (md5(`v`))
+bigint as (coalesce(`v`, 0) + 1)
+varchar(20) as (case when `v` > 9 then 'a' when `v` is null then 'n' else 'é' end)
+bigint as (`v` between 3 and 9)
+int as (length(concat(`v`, 'é')))
+varchar(60) as (substr(concat(`v`, 'abc'), -2))
+varchar(99) as (`id`)
+varchar(99) as (concat(`id`))
+varchar(99) as (hex(`id`))
+varchar(99) as (ifnull(`id`, 'é'))
+varchar(99) as (left(`id`, 3))
+varchar(99) collate utf8mb4_general_ci as (concat(`id`, '日', `v`))
+char(9) as (right(`id`, 2))
+varchar(9) charset latin1 as (left(`id`, 3))
+bigint as (`id`)
+bigint as (length(`id`))
+bigint as (char_length(`id`))
+bigint as (`id` = `v`)
+bigint as (`id` < 'b')
+bigint as (`id` in ('a', 'A', 'abc', '7'))
+bigint as (year(`id`) + month(`id`))
+bigint as (if(`id` is null, 1, `v`))
+varchar(99) as (trim(`id`))
+varchar(99) as (upper(`id`))
+varchar(99) as (replace(`id`, 'a', 'é'))
+varchar(99) as (lpad(`v`, 5, 'é'))
+decimal(20, 4) as (`v` / 3)
+double as (`v` * 1.1e0)
+decimal(10, 1) as (round(`v` / 7, 2))
+date as (`id`)
+datetime(3) as (date_add('2024-02-29', interval `v` day))
+varchar(20) as (date_format(date_add('2024-02-29', interval `v` day), '%a %b'))
+int as (datediff('2024-02-29', `id`))
+json as (json_object('k', `v`))
+varchar(40) as (json_unquote(json_extract(json_array(`v`, 'é'), '$[1]')))
+varchar(60) as (sha2(`v`, 256))
+bigint as (crc32(`v`))
+varchar(20) as (conv(`v`, 10, 16))
+int as (field(`v`, 1, 2, 3))
+int as (`v` regexp '^1')
+varchar(20) as (case `id` when 'a' then `v` else null end)
+float as (`v`)
+bigint unsigned as (`v` << 3 | 1)
+year as (`v`)
+time as (sec_to_time(`v`))
+set('a','b') as (if(`v` > 3, 'a,b', 'a'))
+enum('a','b') as (if(`v` > 3, 'a', 'b'))
+binary(8) as (`id`)
+bit(9) as (`v`)"""
+ATTRIBUTES: Final = """\
+unique
+unique key comment 'u'
+default (uuid())
+default (date_format(now(), '%Y-%m-%d'))
+default (replace(upper(uuid()), '-', ''))
+default (rand())
+default nextval(a.`s1`)
+auto_increment unique
+references a.`t1` (`id`)
+check (`v` > 0)
+column_format fixed
+storage disk
+collate utf8mb4_unicode_ci
+/*T![auto_rand] auto_random(3) */
+default null
+default '0'
+default ''
+default 0x41
+default b'1'
+default true
+default 1.5e1
+default -0.0
+default now()
+invisible"""
+"""Of columns, besides those that fit their types."""
 KEYS: Final = """\
 `id` bigint not null primary key{clustered}
 `id` int not null auto_increment primary key{clustered}
@@ -122,7 +211,33 @@ PARTITIONED: Final = """\
 `id` varchar(20) not null primary key => key (`id`) partitions 4
 `id` varbinary(20) => key (`id`) partitions 3
 `id` int, `w` int => range columns (`id`, `w`) (p0 < (10, 5), p1 < (20, maxvalue), p2 < (maxvalue, maxvalue))
-`id` tinyint not null => range (`id`) (p0 < (-5), p1 < (7), p2 < maxvalue)"""
+`id` tinyint not null => range (`id`) (p0 < (-5), p1 < (7), p2 < maxvalue)
+`id` int, `w` varchar(9) => range columns (`id`, `w`) (p0 < (10, 'm'), p1 < (20, maxvalue))
+`id` varbinary(9) not null => range columns (`id`) (p0 < (x'41'), p1 < (x'e697a5'), p2 < (maxvalue))
+`id` datetime(3) => range columns (`id`) (p0 < ('2000-01-01 00:00:00.5'), p1 < ('2024-02-29'))
+`id` date, `w` int => list columns (`id`, `w`) (p0 in (('2024-02-29',1),('1970-01-01',null)))
+`id` datetime => list columns (`id`) (p0 in ('2024-02-29', null), p1 in ('1970-01-01 23:59:59'))
+`id` bigint unsigned => list (`id`) (p0 in (0,1,2,3,4), p1 in (18446744073709551615,7,8))
+`id` int => range (`id` + 5) (p0 < (10), p1 < (30), p2 < maxvalue)
+`id` int => range (abs(`id`)) (p0 < (10), p1 < (30), p2 < maxvalue)
+`id` date not null => hash (year(`id`)) partitions 4
+`id` datetime not null => range (to_seconds(`id`)) (p0 < (63000000000), p1 < maxvalue)
+`id` date => range (extract(year from `id`)) (p0 < (2000), p1 < maxvalue)
+`id` date not null => hash (month(`id`)) partitions 5
+`id` int, `w` int => key (`id`, `w`) partitions 3
+`id` int not null auto_increment primary key => key () partitions 2
+`id` int primary key => linear hash (`id`) partitions 4
+`id` int, `w` int, primary key (`w`, `id`) clustered => hash (`w`) partitions 3
+`id` varchar(9), `w` int, primary key (`id`, `w`) nonclustered => range (`w`) (p0 < (20), p1 < maxvalue)
+`id` int, unique key `u1` (`id`) => hash (`id`) partitions 2
+`id` varchar(9) charset gbk => range columns (`id`) (p0 < ('b'), p1 < ('日'), p2 < (maxvalue))
+`id` varchar(9) charset latin1 => list columns (`id`) (p0 in ('a','A','abc'), p1 in ('é','',null))
+`id` bit(8) => range (`id`) (p0 < (7), p1 < maxvalue)
+`id` year => range (`id`) (p0 < (1990), p1 < (2020), p2 < maxvalue)
+`id` time => range columns (`id`) (p0 < ('01:00:00'), p1 < (maxvalue))
+`id` timestamp not null => hash (unix_timestamp(`id`)) partitions 3
+`id` enum('a','b') not null => key (`id`) partitions 2
+`id` decimal(9,2) => range columns (`id`) (p0 < (1.5), p1 < (maxvalue))"""
 """How the key is defined, and how the table is partitioned by it."""
 CHANGES: Final = """\
 add column {new} {definition}{place}
@@ -169,7 +284,50 @@ rename index {index} to `i{n}`
 alter index {index} invisible
 add constraint `ck{n}` check (`v` > 5)
 engine = MyISAM
-row_format = compact"""
+row_format = compact
+add column {new} {definition} {attribute}{place}
+add column {new} {definition} {attribute}
+modify column {column} {near} {attribute}
+modify column {column} {recharset}
+modify column {column} {recharset}
+convert to character set gbk
+convert to character set latin1
+convert to charset binary
+default charset latin1
+drop index {index}, add index {index} ({parts})
+drop index {index}, add unique index `i{n}` ({parts})
+add index {index} ({parts}), rename index `i{n}` to {index}
+add index {index} (`v` desc) comment 'k {n}'
+add unique key {index} (`v`, (`v` + 1))
+add index {index} ((cast(`j` as char(9) array)))
+add index using btree ({parts})
+add fulltext index {index} ({parts})
+add check (`v` <> {n})
+drop check `ck{n}`
+alter column {column} set default (uuid())
+rename column {column} to {new}, add column {column} {definition}
+add column {new} {definition} after `v`, drop column {column}, rename index {index} to `i{n}`
+modify column {column} {near} first, modify column `v` bigint
+change column `v` {new} bigint, add column `v` int default {n}
+drop column {column}, add column {column} {definition}
+drop column if exists {column}, add column if not exists {new} {definition}, comment 'c {n}'
+algorithm = inplace, lock = none, add column {new} {definition}
+algorithm = instant, modify column {column} {near}
+disable keys
+force
+order by `v`
+compression = 'zlib'
+key_block_size = 8
+auto_id_cache 1
+pre_split_regions = 2
+auto_random_base = {bound}
+shard_row_id_bits = 0
+ttl = `ts` + interval {n} month
+ttl_enable = 'ON'
+ttl_job_interval = '1h'
+remove ttl
+placement policy pp1
+stats_options = default"""
 DDL: Final[dict[float, str]] = {
     26.0: "alter table {table} {change}",
     7.0: "alter table {table} {change}, {change}\nalter table {table} {change}, {change}, {change}",
@@ -181,6 +339,12 @@ create table {spare} ({parted_key}
 create table {spare} like {table}
 create table if not exists {spare} ({key}, `v` int{columns}, check (`v` < 40)) engine = MEMORY
 create table {spare} ({key}, `v` int default nextval(a.`s1`){columns})
+create table {spare} ({key}, `v` int{columns}{indexes}){set} comment 'of {n}' auto_increment {bound}
+create table {spare} ({key}, `v` int{columns}{indexes}) shard_row_id_bits 4 pre_split_regions 2
+create table {spare} ({key}, `v` int, `ts` timestamp) ttl = `ts` + interval 10 year ttl_enable = 'OFF'
+create table {spare} ({key}, `v` int{columns}) placement policy = `pp1`
+create table {spare} (`v` int{columns}{indexes}, {key})
+create table {spare} ({key}, `v` int{columns}, `j` json, `j1` varchar(9) as (`j` ->> '$.a') virtual)
 create table {spare} ({key}, `v` int not null default 7{columns}){set} auto_id_cache 1 pre_split_regions 2""",
     8.0: """\
 create index {index} on {table} ({parts})
@@ -194,17 +358,26 @@ alter table {table} alter index {index} invisible
 alter table {table} alter index {index} visible
 alter table {table} add primary key ({parts})
 alter table {table} drop primary key
+create index {index} on {table} ((`v` + {n}), `v` desc) comment 'k'
+create unique index {index} on {table} ((concat(`v`, 'x')))
+create index {index} on {table} ((cast(`j` as unsigned array)), `v`)
+create index if not exists {index} on {table} (`v`) using hash
 admin cancel ddl jobs {job}""",
     6.0: """\
 rename table {table} to {spare}
 alter table {table} rename to {spare}
 rename table {table} to a.`tmp`, {other} to {table}, a.`tmp` to {other}
 rename table {table} to {spare}, {other} to {table}
-rename table {table} to {cased}""",
+rename table {table} to {cased}
+alter table {table} rename as {schema}.`r{n}`
+rename table {table} to {schema}.`r{n}`, {other} to {spare}
+alter table {table} {change}, rename to {spare}""",
     4.0: """\
 truncate table {table}
 drop table if exists {gone}
 drop table if exists {gone}, {other}
+drop table if exists {gone}, {table}, `b`.`t1`
+drop tables {gone}
 recover table {dropped}
 flashback table {dropped}
 flashback table {dropped} to `f{n}`
@@ -226,6 +399,17 @@ alter table {parted} reorganize partition {split}
 alter table {parted} last partition less than (400)
 alter table {parted} merge first partition less than (100)
 alter table {parted} first partition less than (50)
+alter table {parted} add partition (partition `P {n}` values less than ({bound}) comment 'q''s')
+alter table {parted} add partition if not exists (partition p{n} values less than ({bound}))
+alter table {parted} add partition (partition p{n} values less than ({bound}, maxvalue))
+alter table {parted} add partition (partition p{n} values in (null))
+alter table {parted} drop partition if exists {partition}
+alter table {parted} rebuild partition {partition}
+alter table {parted} partition {partition} placement policy default
+alter table {parted} partition {partition} attributes 'merge_option=deny'
+alter table {parted} partition by hash (`id`) partitions 3
+alter table {parted} remove partitioning
+alter table {parted} reorganize partition
 {exchange}
 {exchange}
 {exchange}
@@ -235,13 +419,28 @@ create or replace view {schema}.`v{n}` as select * from {table}
 drop view if exists {schema}.`v{n}`
 create sequence if not exists {schema}.`s{n}` start with {bound} increment by 3
 alter sequence {schema}.`s{n}` increment by 7
-drop sequence if exists {schema}.`s{n}`""",
+drop sequence if exists {schema}.`s{n}`
+create or replace algorithm = merge sql security invoker view {schema}.`v{n}` (`x`, `y z`) as select 1, 'é\\''
+create view {schema}.`v{n}` as select * from {schema}.`v1` union all select count(*) from {table}
+create or replace view {schema}.`v{n}` as with c as (select 1 as `x`) select * from c with check option
+drop view if exists {schema}.`v{n}`, {schema}.`v1`
+create sequence {schema}.`s{n}` start 5 minvalue -9 maxvalue 9 increment -2 cycle cache 3 comment 'q'
+create sequence if not exists {schema}.`s{n}` nocache
+alter sequence {schema}.`s{n}` restart with {n} nocycle
+rename table {schema}.`s{n}` to {schema}.`v{n}`
+rename table {schema}.`v{n}` to {schema}.`w{n}`""",
     1.5: """\
 drop database if exists `b`
 create database if not exists `b`
 alter database {schema} charset utf8mb4 collate utf8mb4_general_ci
 alter database {schema} charset utf8mb4 collate utf8mb4_bin
 alter database {schema} charset latin1
+alter database {schema} charset gbk
+alter database {schema} collate utf8mb4_unicode_ci
+create database if not exists `b` charset utf8 collate utf8_general_ci
+create schema `b` default charset gbk
+alter database {schema} placement policy = pp1
+alter database {schema} placement policy default
 flashback database `b`""",
     2.0: """\
 alter table {table} add constraint `fk1` foreign key (`v`) references {other} (`id`) on delete cascade
@@ -259,9 +458,117 @@ alter table {table} attributes 'merge_option=deny'
 create placement policy if not exists pp1 followers=1
 alter table {table} set tiflash replica 0
 create global temporary table a.`gt{n}` (`id` int) on commit delete rows
-create resource group if not exists rg1 ru_per_sec = 1000""",
+create resource group if not exists rg1 ru_per_sec = 1000
+alter placement policy pp1 followers = {n}
+drop placement policy if exists pp1
+alter resource group rg1 ru_per_sec = 500
+create user if not exists u{n}
+analyze table {table}
+admin check table {table}
+optimize table {table}
+split table {table} by (7)
+lock tables {table} write
+unlock tables
+create statistics if not exists s1 (correlation) on {table} (`id`, `v`)""",
 }
+EXPRESSIONS: Final = """\
+{a} + 1
+{a} - {b}
+-{a}
+{b}
+concat({a}, {b})
+concat({b}, 'é')
+upper({a})
+reverse({b})
+repeat({a}, 2)
+left({a}, 3)
+{a} | 5
+~{b}
+{a} / 3
+{a} div 0
+{b} * 1e300
+coalesce({a}, {b})
+nullif({a}, {b})
+if({a} is null, {b}, null)
+cast({b} as char)
+cast({b} as json)
+cast({b} as decimal(20, 4))
+cast({b} as unsigned)
+convert({b} using latin1)
+json_object('k', {b})
+json_set({a}, '$.x', {b})
+json_array_append({a}, '$', 1.0)
+date_add({a}, interval 1 month)
+addtime({a}, '25:00:00.5')
+now(6)
+utc_timestamp()
+unix_timestamp({b})
+from_unixtime(1.5e9 + 0.123456)
+uuid()
+uuid_to_bin(uuid())
+default({a})
+x'e697a5'
+b'1010'
+_latin1 x'e9'
+_gbk x'c4e3'
+_binary 'é'
+true
+date '2024-02-29'
+timestamp '2024-03-31 02:30:00.123456'
+'2024-03-31 02:30:00+05:30'
+time '-100:00:00.5'
+0x7fffffffffffffff
+1e-320
+.5e0
+'1.5abc'
+' 7 '
+hex({b})
+bin({b})
+compress({b})
+sha2({b}, 256)
+nextval(a.`s1`)
+last_insert_id()
+row_count()
+@x
+(select max(`v`) from {other})
+(select count(*) from {other} y where y.`v` > {n})"""
+"""Values of a column `a` of a row; `b` is another one."""
 ROWS: Final[dict[float, str]] = {
+    7.0: """\
+update {table} set {crossed} {where}
+update {table} set {crossed}, {crossed} {where}
+insert ignore into {table} {rows} on duplicate key update {crossed}
+insert into {table} {rows} on duplicate key update {crossed}, {crossed}
+replace into {table} {computed_row}
+insert ignore into {table} {computed_row}""",
+    2.5: """\
+prepare p1 from 'update {table} set `v` = ? where {id} = ?'
+prepare p1 from 'insert ignore into {table} ({id}, `v`) values (?, ?)'
+prepare p1 from 'replace into {table} ({id}, `v`) values (?, ?), (?, 3)'
+set @x = {value}, @y = {value}, @z = {n}
+execute p1 using @x, @z
+execute p1 using @x, @y
+execute p1 using @z, @x, @y
+insert ignore into {table} ({id}, `v`) values (@x, @y)""",
+    1.3: """\
+start transaction
+begin optimistic
+commit and chain
+insert into {table} values {whole}
+replace into {table} values {whole}
+delete from {table} where {id} in (select `v` from {other})
+delete from {table} where `v` = (select max(`v`) from {other})
+update {table} set `v` = (select max(`v`) from {other})
+insert ignore into {table} ({id}, `v`) select {id}, `v` from {table} union all select {n}, {n}
+insert into {table} ({id}, `v`) table a.`t1` limit {n}
+load data local infile '{file}' ignore into table {table} fields terminated by ',' (@a, `v`) set {id} = @a
+delete quick from {table} where `v` % 3 = 1 limit {n}
+delete a, b from {table} a left join {other} b on a.`v` = b.`v` where a.`v` = {n}
+update {table} a, {other} b set a.`v` = b.`v`, b.`v` = a.`v` where a.{id} = b.`v`
+select setval(a.`s1`, {bound})
+do nextval(a.`s1`)
+insert into {table} ({id}, `v`) values (nextval(a.`s1`), nextval(a.`s1`))
+insert high_priority into {table} {rows} as new on duplicate key update `v` = new.`v` + 1""",
     16.0: """\
 insert into {table} {rows}
 insert into {table} {rows}

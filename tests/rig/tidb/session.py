@@ -29,6 +29,8 @@ time_zone = '+00:00' | 'Europe/Berlin' | 'America/New_York' | '-11:30' | 'Asia/S
 sql_mode = default | default | '' | 'NO_ZERO_DATE' | 'ALLOW_INVALID_DATES' | 'NO_BACKSLASH_ESCAPES'
 sql_mode = default | 'ANSI' | 'PIPES_AS_CONCAT' | 'NO_UNSIGNED_SUBTRACTION' | 'REAL_AS_FLOAT'
 sql_mode = default | 'STRICT_TRANS_TABLES' | 'NO_AUTO_VALUE_ON_ZERO' | 'PAD_CHAR_TO_FULL_LENGTH' | ''
+sql_mode = default | default | 'TIME_TRUNCATE_FRACTIONAL' | 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE'
+sql_mode = default | 'ERROR_FOR_DIVISION_BY_ZERO' | 'ANSI_QUOTES' | 'ALLOW_INVALID_DATES,ANSI'
 character_set_client = utf8mb4 | utf8mb4 | latin1 | gbk | binary
 collation_connection = utf8mb4_bin | utf8mb4_general_ci | latin1_bin
 foreign_key_checks = 0 | 1
@@ -48,6 +50,19 @@ tidb_enable_list_partition = on
 tidb_enable_async_commit = 0 | 1
 tidb_enable_1pc = 0 | 1
 tidb_skip_ascii_check = 0 | 0 | 0 | 1
+tidb_skip_utf8_check = 0 | 0 | 0 | 1
+tidb_shard_allocate_step = 1 | 9223372036854775807
+tidb_enable_noop_functions = 0 | 1
+tidb_enable_noop_variables = 0 | 1
+auto_increment_offset = 1 | 2
+tidb_index_join_batch_size = 1 | 25000
+tidb_enable_unsafe_substitute = 0 | 1
+tidb_sysdate_is_now = 0 | 1
+default_week_format = 0 | 3
+lc_time_names = 'en_US' | 'de_DE'
+group_concat_max_len = 1024 | 4
+tidb_enable_paging = 0 | 1
+tidb_enable_vectorized_expression = 0 | 1
 tidb_opt_write_row_id = 0 | 1
 div_precision_increment = 4 | 8
 timestamp = default | default | 1600000000.25
@@ -162,6 +177,20 @@ class Session:
             except SessionError:
                 self._work.counts.lost += 1
                 self._drop()
+        self._drop()
+
+    def every(self) -> None:
+        """Each form once, whatever the seed; rows of each table, before and after definitions change."""
+        self._connection = self._work.connect(self._number)
+        for statements in (self._statements.every(), self._statements.changes()):
+            for sql in statements:
+                if not self._work.skips.search(sql):
+                    self._run(sql)
+            self._look()
+            for table in sorted(self._work.catalogue.tables):
+                for _ in range(8):
+                    self._run(self._statements.rows([table]))
+                self._run("commit")
         self._drop()
 
     def _go_on(self) -> None:

@@ -9,16 +9,19 @@ Tests  tests/rig/tidb/test_values.py
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final
 
 from tests.rig.tidb.forms import (
+    ATTRIBUTES,
     BINARY,
     CHANGES,
     COMPUTED,
     DDL,
+    EXPRESSIONS,
     KEYS,
+    NATIONAL,
     NUMBERS,
     OTHER,
     PARTITIONED,
@@ -109,6 +112,41 @@ class Statements:
         self._table = random.choice(parted) if "{parted}" in form and parted else self._any()
         return self._filled(form)
 
+    def every(self) -> Iterator[str]:
+        """Each key, partitioning, computed column and type once: statements that make tables."""
+        forms = [f"{key}, `v` int{{columns}})" for key in KEYS.split("\n")]
+        forms += [f"{key}, `v` int)" for key in KEYS.split("\n")]
+        forms += [f"{self._parted_key(form)}" for form in PARTITIONED.split("\n")]
+        for key in ("int", "varchar(20) collate utf8mb4_general_ci", "datetime", "varchar(9) charset latin1"):
+            head = f"`id` {key} not null primary key, `v` int"
+            forms += [f"{head}, `g` {computed})" for computed in COMPUTED.split("\n")]
+        types = "|".join((NUMBERS, TEMPORAL, TEXTS, NATIONAL, BINARY, OTHER)).split("|")
+        types += [
+            f"{kind}{charset}" for kind in ("varchar(30)", "char(9)", "text") for charset in SETS.split("|")
+        ]
+        forms += [
+            f"`id` int{key}, `v` int, `c0` {kind}, `c1` {self._definition(kind)})"
+            for kind in types
+            for key in ("", " primary key")
+        ]
+        forms += [
+            f"`id` int primary key, `v` int, `c0` int {attribute})" for attribute in ATTRIBUTES.split("\n")
+        ]
+        for number, form in enumerate(forms):
+            yield self._filled(f"create table a.`e{number}` ({form}")
+
+    def changes(self) -> Iterator[str]:
+        """Each way to change a definition, of any table."""
+        for form in [f"alter table {{table}} {change}" for change in CHANGES.split("\n")] * 3:
+            self._table = self._any()
+            self._column = self._any_column()
+            yield self._filled(form)
+        for forms in DDL.values():
+            for form in forms.split("\n"):
+                parted = list(self._catalogue.partitions)
+                self._table = self._random.choice(parted) if "{parted}" in form and parted else self._any()
+                yield self._filled(form)
+
     def _is_keyed(self, table: Name) -> bool:
         """Of others TiDB's REORGANIZE PARTITION loses rows that are written meanwhile."""
         return any(column.is_key for column in self._catalogue.tables.get(table, ()))
@@ -190,6 +228,31 @@ class Statements:
         values = ("default" if random.random() < 0.4 else self._value(one) for one in columns)
         return f"({', '.join(quote(one.name) for one in columns)}) values ({', '.join(values)})"
 
+    def _whole_(self) -> str:
+        """A row without the names of its columns."""
+        columns = self._catalogue.tables.get(self._table, (self._column,))
+        return f"({', '.join('default' if one.is_generated else self._value(one) for one in columns)})"
+
+    def _crossed_(self) -> str:
+        column = self._random.choice(self._written())
+        return f"{quote(column.name)} = {self._expression(column)}"
+
+    def _computed_row_(self) -> str:
+        columns = self._written()
+        values = (
+            self._value(one) if one.is_key or self._random.random() < 0.6 else self._expression(one)
+            for one in columns
+        )
+        return f"({', '.join(quote(one.name) for one in columns)}) values ({', '.join(values)})"
+
+    def _expression(self, column: Column) -> str:
+        form = self._pick(EXPRESSIONS, "\n")
+        form = form.replace("{a}", quote(column.name)).replace("{b}", quote(self._any_column().name))
+        return re.sub(r"\{(other|n)\}", lambda match: self._filled(match[0]), form)
+
+    def _value_(self) -> str:
+        return self._value(self._any_column())
+
     def _largely_(self) -> str:
         return self._assignments(self._written(), value=large)
 
@@ -260,6 +323,21 @@ class Statements:
         """The same type with other attributes."""
         return f"{self._column_()} {self._definition(self._column.type)}"
 
+    def _attribute_(self) -> str:
+        return self._pick(ATTRIBUTES, "\n")
+
+    def _recharset_(self) -> str:
+        """The same type with another character set."""
+        return f"{self._column_()} {self._column.type}{self._pick(SETS)}"
+
+    def _indexes_(self) -> str:
+        kinds = ("key", "unique key", "index", "key")
+        count = self._random.randrange(1, 4)
+        return "".join(
+            f", {self._random.choice(kinds)} `x{number}` ({self._random.choice(('`v`', '`c0`', '`c0`(3)'))})"
+            for number in range(count)
+        )
+
     def _nullable_(self) -> str:
         return f"{self._column_()} {self._column.type} {self._random.choice(('null', 'not null'))}"
 
@@ -317,7 +395,10 @@ class Statements:
 
     def _parted_key_(self) -> str:
         """The rest of a statement that makes a partitioned table."""
-        key, _, by = self._pick(PARTITIONED, "\n").partition(" => ")
+        return self._parted_key(self._pick(PARTITIONED, "\n"))
+
+    def _parted_key(self, form: str) -> str:
+        key, _, by = form.partition(" => ")
         by = re.sub(r"(p\d) in ", r"partition \1 values in ", by)
         by = re.sub(r"(p\d) < ", r"partition \1 values less than ", by)
         return f"{key}, `v` int{self._columns_()}) partition by {by}"
@@ -344,7 +425,7 @@ class Statements:
 
     def _definition_(self) -> str:
         random = self._random
-        family = random.choice((NUMBERS, NUMBERS, TEMPORAL, TEXTS, TEXTS, BINARY, OTHER))
+        family = random.choice((*(NUMBERS, NUMBERS, TEMPORAL, TEXTS, TEXTS, BINARY, OTHER) * 3, NATIONAL))
         kind = self._pick(family)
         return self._definition(kind + self._pick(SETS) if family is TEXTS else kind)
 

@@ -51,8 +51,9 @@ def test_every_statement_is_filled() -> None:
     catalogue.definitions["a", "t1"], catalogue.twins["a", "t1"] = "(`c0` int)", ("a", "t2")
     statements = Statements(Random(1), catalogue)
     ddl = [statements.ddl() for _ in range(3000)]
-    rows = [statements.rows([("a", "t2"), ("a", "t3")]) for _ in range(1500)]
+    rows = [statements.rows([("a", "t2"), ("a", "t3")]) for _ in range(4000)]
     braces = [one for one in ddl + rows if "{" in one.replace('{"', "").replace("{}", "")]
+    braces += [one for one in (*statements.every(), *statements.changes()) if "{" in one.replace("{}", "")]
     assert braces == []
     assert {"alter", "create", "drop", "truncate", "rename", "flashback"} <= {one.split()[0] for one in ddl}
     assert {"insert", "replace", "update", "delete", "with", "load", "select"} <= {

@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 _BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_ALIASES: Final = {"dec": "decimal", "boolean": "tinyint", "real": "double"}
 _WORDS: Final = (
     "| |a|A|á|ß|ss|abc|ABC|abc |Abc|x'y|q\"q|back\\slash|%_|日本|😀|null|0|1e3|-1|ЁЖ|ﬁ|line\nline|tab\t|\0"
 )
@@ -42,13 +43,14 @@ def literal(random: Random, column_type: str, *, nullable: bool = True) -> str:
         return "NULL"
     match = re.match(r"(\w+)(?:\((.*?)\))?(.*)", column_type.lower())
     assert match is not None, column_type
-    kind, inner, rest = match[1], match[2] or "", match[3]
+    kind, inner, rest = _ALIASES.get(match[1], match[1]), match[2] or "", match[3]
     if kind in _BITS:
         return _integer(random, _BITS[kind], unsigned="unsigned" in rest)
     if kind == "bit":
-        return str(random.choice((0, 1, (1 << int(inner)) - 1, random.getrandbits(int(inner)))))
+        bits = int(inner or 1)
+        return str(random.choice((0, 1, (1 << bits) - 1, random.getrandbits(bits))))
     if kind == "decimal":
-        return _decimal(random, *map(int, inner.split(",")), unsigned="unsigned" in rest)
+        return _decimal(random, *map(int, (inner or "10,0").split(",")), unsigned="unsigned" in rest)
     if kind in ("float", "double"):
         value = _pick(random, f"{_DOUBLES}|{random.randrange(-999, 999) / 8}")
         return value.lstrip("-") if "unsigned" in rest else value
