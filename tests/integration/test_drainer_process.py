@@ -100,6 +100,9 @@ def test_life_of_a_process(
     """Up, seen in status and registry, a second one with its id refused, gone with code 0 on SIGTERM."""
     forget(mariadb)
     status_port = free_port()
+    (tmp_path / "data").mkdir()
+    early_rows = {"job_id": 7, "commit_ts": 100, "last_s": 1.5, "tables": ["d.t"]}
+    (tmp_path / "data" / "early-rows.json").write_text(json.dumps({"told": [early_rows]}))
     process = Forked("drainer", command(tmp_path, etcd_clean, status_port, downstream(mariadb)))
     try:
         until_served(f"http://127.0.0.1:{status_port}/status", process)
@@ -113,6 +116,8 @@ def test_life_of_a_process(
             cluster = reply.read()
         assert b"drainer-under-test" in cluster
         assert b"Cluster no pump is online" in cluster
+        with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/status") as reply:
+            assert json.load(reply)["EarlyRows"] == [early_rows], "as the process before it told"
         other = tmp_path / "other"
         other.mkdir()
         code, line = ended(command(other, etcd_clean, free_port(), downstream(mariadb)))
