@@ -166,6 +166,14 @@ def early_version(job: Mapping[str, Any] | None, others: Iterable[tuple[int, int
     return min(filter(None, versions), default=0)
 
 
+def forces_auto_id(job: Mapping[str, Any] | None) -> bool:
+    """Whether the next number of AUTO_INCREMENT may be a lower one."""
+    return any(
+        part.get("type") == ActionType.REBASE_AUTO_ID and (part.get("raw_args") or [])[1:2] == [True]
+        for part in (job or {}, *_sub_jobs(job))
+    )
+
+
 def columns_apart(job: Mapping[str, Any] | None) -> frozenset[str]:
     """Columns, in lower case, that a multi-schema change adds or drops: none of them became another one."""
     names = []

@@ -141,7 +141,7 @@ def alter(change: Alteration) -> Derived:
     renamed_keys = _drop_keys(change, clauses)
     _columns(change, old, taken, clauses, missing)
     _keys(change, renamed_keys, taken, clauses, missing)
-    clauses.add(*_options(change))
+    clauses.add(*_options(change, missing))
     steps = drop_constraints(change) + _local_times(change, old, taken)
     if clauses.full:
         whole = f"ALTER TABLE {table} {', '.join(clauses.full)}"
@@ -153,6 +153,7 @@ def alter(change: Alteration) -> Derived:
             steps.append(step(whole))
     if clauses.later:
         steps.append(step(f"ALTER TABLE {table} {', '.join(clauses.later)}"))
+    steps += _texts_anew(change, old)
     steps += extras(change, missing)
     return of(steps, missing)
 
@@ -236,6 +237,29 @@ def _local_times(change: Alteration, old: dict[int, Column], taken: dict[int, Pr
         if texts
         else []
     )
+
+
+def _texts_anew(change: Alteration, old: dict[int, Column]) -> list[Step]:
+    """Columns that get more characters than latin1 has: texts that it lacked are there as their bytes, each a
+    character of it (`drainer.mysql.literal.charset`). Texts that are so on purpose are none that it lacks."""
+    steps, table = [], name_of(*change.table)
+    times = [name_of(column.name) for column in change.after.columns if column.on_update_now]
+    kept = "".join(f",{name}={name}" for name in times)
+    for column in change.after.columns:
+        was, name = old.get(column.id), name_of(column.name)
+        sets = (was.type.charset if was else "", column.type.charset[:4])
+        is_string = column.type.tp in ti.STRING_TYPES and not column.generated
+        if not is_string or sets != ("latin1", "utf8") or change.server.dialect is Dialect.TIDB:
+            continue
+        raw = f"CONVERT({name} USING latin1)"
+        text = f"CONVERT(CONVERT({raw} USING binary) USING utf8mb4)"
+        where = (
+            f"BINARY CONVERT({raw} USING utf8mb4)=BINARY {name} AND BINARY {text}=BINARY {raw}"
+            f" AND BINARY CONVERT(CONVERT({text} USING latin1) USING utf8mb4)<>BINARY {text}"
+        )
+        lacks = f"column {column.name} has texts that latin1 lacks as their bytes"
+        steps.append(step(f"UPDATE {table} SET {name}={text}{kept} WHERE {where}", lacks=lacks))
+    return steps
 
 
 def _gone(change: Alteration, old: dict[int, Column]) -> list[Column]:
@@ -420,7 +444,7 @@ def _with_names(key: PresentKey, names: dict[str, str]) -> PresentKey:
     return replace(key, parts=tuple((names.get(column, column), length) for column, length in key.parts))
 
 
-def _options(change: Alteration) -> Iterable[str]:
+def _options(change: Alteration, missing: list[str]) -> Iterable[str]:
     before, after, present = change.before, change.after, change.present
     if (before is None or before.comment != after.comment) and present.comment != after.comment:
         yield f"COMMENT={literal(after.comment)}"
@@ -432,4 +456,10 @@ def _options(change: Alteration) -> Iterable[str]:
         new = set(after.options) - set(before.options)
         yield from (clause for name, clause in new if name == "SHARD_ROW_ID_BITS")
     if change.rebased and not change.ran and after.auto_increment:
-        yield f"AUTO_INCREMENT={after.auto_increment}"
+        clause = f"AUTO_INCREMENT={after.auto_increment}"
+        if change.forced and change.server.dialect is Dialect.TIDB:
+            if after.clustered and any(column.auto_increment for column in after.columns):
+                clause = f"FORCE {clause}"
+            else:  # row ids come from the same counter: rows would take the place of others
+                missing.append(f"{clause}, if the downstream's is higher")
+        yield clause

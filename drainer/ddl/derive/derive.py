@@ -44,7 +44,7 @@ class Change:
     """A DDL to be derived. `present` has every name that `names` gives; None: it is not there.
 
     `ran`: what was derived has run downstream, the last steps of it maybe not. `apart`: columns that it adds
-    or drops besides changing others.
+    or drops besides changing others. `forced`: the next number of AUTO_INCREMENT may be a lower one.
     """
 
     action: int
@@ -57,6 +57,7 @@ class Change:
     route: Route = same_names
     ran: bool = False
     apart: frozenset[str] = frozenset()
+    forced: bool = False
 
     @property
     def effect(self) -> DdlEffect:
@@ -255,6 +256,7 @@ def _alteration(change: Change, table: Tracked, present: Present) -> Alteration:
         modified=change.effect.modifies_columns,
         apart=change.apart,
         rebased=change.effect.rebases_auto_id,
+        forced=change.forced,
     )
 
 

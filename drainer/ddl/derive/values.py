@@ -20,7 +20,8 @@ Route = Callable[[str, str], tuple[str, str]]
 class Alteration:
     """`before` None: the table is new upstream. `table` is its (schema, name) downstream. `modified`: the
     job changed column types, so a column that is not in `apart` may have got a new id. `ran`: steps have run,
-    the last maybe not."""
+    the last maybe not. `rebased`: the next number of AUTO_INCREMENT is another one, `forced`: or a lower one.
+    """
 
     before: Definition | None
     after: Definition
@@ -32,6 +33,7 @@ class Alteration:
     modified: bool = False
     apart: frozenset[str] = frozenset()
     rebased: bool = False
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from drainer.changes.ddl_effect import SEQUENCE, EffectKind, columns_apart, effect, sub_actions
+from drainer.changes.ddl_effect import (
+    SEQUENCE,
+    EffectKind,
+    columns_apart,
+    effect,
+    forces_auto_id,
+    sub_actions,
+)
 from drainer.ddl.derive import derive
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.derive.render import Server
@@ -102,4 +109,5 @@ def intended(ddl: Ddl, server: Server, route: Route) -> Change:
         server=server,
         route=route,
         apart=columns_apart(ddl.job),
+        forced=forces_auto_id(ddl.job),
     )

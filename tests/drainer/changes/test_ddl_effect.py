@@ -6,7 +6,15 @@ from collections import Counter
 
 import pytest
 
-from drainer.changes.ddl_effect import KINDS, DdlEffect, EffectKind, effect, effect_kind, sub_actions
+from drainer.changes.ddl_effect import (
+    KINDS,
+    DdlEffect,
+    EffectKind,
+    effect,
+    effect_kind,
+    forces_auto_id,
+    sub_actions,
+)
 from drainer.ddl.derive import derive
 from drainer.ddl.derive.derive import Change
 from drainer.ddl.run import plan, recycle_bin
@@ -124,3 +132,13 @@ def test_recorded_jobs_do_what_their_kind_says(scenario: str) -> None:
             assert done.actions >= {job.action}
             assert follows.apply(job) == done  # a job is decided once
     assert seen
+
+
+@pytest.mark.parametrize("raw_args", [None, [], [5], [5, False], [5, True]])
+def test_a_counter_is_forced_where_the_job_says_so(raw_args: list[object] | None) -> None:
+    forced = raw_args == [5, True]
+    part = {"type": int(ActionType.REBASE_AUTO_ID), "raw_args": raw_args}
+    assert forces_auto_id(part) is forced
+    assert forces_auto_id({"type": 62, "multi_schema_info": {"sub_jobs": [{"type": 5}, part]}}) is forced
+    assert not forces_auto_id({"type": int(ActionType.REBASE_AUTO_RANDOM_BASE), "raw_args": raw_args})
+    assert not forces_auto_id(None)

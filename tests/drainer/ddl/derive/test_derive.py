@@ -455,6 +455,21 @@ def test_another_tidb_gets_what_only_tidb_has() -> None:
     assert statements(derive(dataclasses.replace(change, server=MYSQL))) == []
 
 
+def test_a_counter_goes_back_where_no_row_ids_come_from_it() -> None:
+    column = {"id": 1, "name": name("c1"), "offset": 0, "type": kind(3, 11, Flag=3 | 512), "state": 5}
+    handle = tracked({"id": 1, "cols": [column], "pk_is_handle": True, "auto_inc_id": 7})
+    here = {HERE: Present(columns=(PresentColumn("c1", "int(11)", False, extra="auto_increment"),))}
+    change = Change(ActionType.REBASE_AUTO_ID, (handle,), (handle,), present=here, server=TIDB, forced=True)
+    for server, forced, expected in ((TIDB, True, "FORCE "), (TIDB, False, ""), (MARIADB, True, "")):
+        derived = derive(dataclasses.replace(change, server=server, forced=forced))
+        assert statements(derived)[-1] == f"ALTER TABLE `d`.`t` {expected}AUTO_INCREMENT=7"
+        assert derived.missing == ()
+    loose = simple(1, auto_inc_id=7)
+    derived = derive(dataclasses.replace(change, before=(loose,), after=(loose,), present={HERE: present(1)}))
+    assert statements(derived) == ["ALTER TABLE `d`.`t` AUTO_INCREMENT=7"]
+    assert derived.missing == ("AUTO_INCREMENT=7, if the downstream's is higher",)
+
+
 def test_a_tidb_drops_a_key_before_it_adds_another_one_of_that_name() -> None:
     def keyed(length: int) -> Tracked:
         part = {"name": name("c1"), "offset": 0, "length": length}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Refused
 from drainer.mysql import pinned_settings, table_reader
 from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.literal.charset import Charset
 from drainer.relay import downstream_definitions
 from drainer.txn import Ddl, Tracked
 from tests.drainer.support.apply_life import run
@@ -388,3 +390,26 @@ def test_a_release_that_does_not_show_checks(target: Target, monkeypatch: pytest
 
 def read(connection: Any) -> Any:
     return table_reader.read_table(connection, "d", "t")
+
+
+@pytest.mark.parametrize(("kind", "size"), [(VARCHAR, 40), (0xFC, 65535)])
+def test_texts_that_latin1_lacks_are_texts_once_their_column_can_have_them(
+    target: Target, runner: DdlRunner, kind: int, size: int
+) -> None:
+    def told(charset: str) -> Column:
+        collate = f"{charset}_bin"
+        return Column(2, "v", 1, FieldType(kind, 0, size, charset=charset, collate=collate))
+
+    latin1, wide = table(ID, told("latin1")), table(ID, told("utf8mb4"))
+    runner.run(ddl("CREATE TABLE t ..", ActionType.CREATE_TABLE, latin1))
+    texts = ["日本", "é", "Ã©", "a", "", "Ж\u0081", "€", "Ð", "😀"]
+    with closing(connect(target)) as connection:
+        for number, text in enumerate(texts):
+            literal = Charset("latin1", size).literal(text.encode())
+            connection.run(b"INSERT INTO d.t VALUES (%d, %b)" % (number, literal))
+        connection.run(b"INSERT INTO d.t VALUES (99, NULL)")
+        connection.commit()
+    convert = ddl("ALTER TABLE t CONVERT ..", 22, wide, before=(latin1,))
+    for _ in range(2):
+        assert runner.run(convert).missing == ()
+        assert run(target, "SELECT v FROM d.t ORDER BY id") == [(text,) for text in (*texts, None)]
