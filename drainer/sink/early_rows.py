@@ -13,8 +13,6 @@ import json
 from collections import deque
 from typing import Final
 
-from msgspec import Struct
-
 from drainer.txn import DELETE, Ddl, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.ddl_job import ActionType
@@ -22,7 +20,7 @@ from tidb_binlog.filesystem import replace_file
 from tidb_binlog.foreign_document import left_in
 from tidb_binlog.observe import log
 from tidb_binlog.status.codec import plain, read
-from tidb_binlog.status.drainer import EarlyRowsStatus
+from tidb_binlog.status.drainer import EarlyRowsKept, EarlyRowsStatus
 from tidb_binlog.tso import Ts
 
 _KEPT: Final = 200
@@ -37,13 +35,6 @@ LATE_ROWS: Final = (
     "rows of transactions that began before the statement and ended after it may be gone with a partition"
 )
 logger = log.get("drainer.applier")
-
-
-class _Kept(Struct):
-    """In the file: what was told, and by table id the last DDL that took a partition."""
-
-    told: list[EarlyRowsStatus] = []
-    took: dict[str, EarlyRowsStatus] = {}
 
 
 class EarlyRows:
@@ -66,7 +57,7 @@ class EarlyRows:
 
     def keep_in(self, path: str) -> None:
         """The same of the process before, whose file it was."""
-        kept = read(left_in(path), _Kept)
+        kept = read(left_in(path), EarlyRowsKept)
         self._path = path
         self._told.extend(kept.told)
         self._took = {int(table_id): took for table_id, took in kept.took.items() if table_id.isdecimal()}
@@ -74,7 +65,7 @@ class EarlyRows:
 
     def _keep(self) -> None:
         if self._path:
-            kept = _Kept(self.told, {str(table_id): took for table_id, took in self._took.items()})
+            kept = EarlyRowsKept(self.told, {str(table_id): took for table_id, took in self._took.items()})
             try:
                 replace_file(self._path, json.dumps(plain(kept)).encode())
             except OSError as error:  # no reason to end: rows go on

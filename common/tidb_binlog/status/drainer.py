@@ -143,6 +143,13 @@ class EarlyRowsStatus(Struct):
     tables: list[str] = []
 
 
+class EarlyRowsKept(Struct):
+    """Outlives the process: what was told, and by table id the last DDL that took a partition."""
+
+    told: list[EarlyRowsStatus] = []
+    took: dict[str, EarlyRowsStatus] = {}
+
+
 class RelayStatus(Struct, kw_only=True):
     on: bool = False
     waiting_for: str = ""

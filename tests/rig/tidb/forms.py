@@ -463,7 +463,6 @@ alter placement policy pp1 followers = {n}
 drop placement policy if exists pp1
 alter resource group rg1 ru_per_sec = 500
 create user if not exists u{n}
-analyze table {table}
 admin check table {table}
 optimize table {table}
 split table {table} by (7)

@@ -190,7 +190,8 @@ class Session:
             for table in sorted(self._work.catalogue.tables):
                 for _ in range(8):
                     self._run(self._statements.rows([table]))
-                self._run("commit")
+                if self._run("commit"):
+                    self._work.counts.commits += 1
         self._drop()
 
     def _go_on(self) -> None:
