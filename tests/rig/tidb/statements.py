@@ -117,17 +117,14 @@ class Statements:
         forms = [f"{key}, `v` int{{columns}})" for key in KEYS.split("\n")]
         forms += [f"{key}, `v` int)" for key in KEYS.split("\n")]
         forms += [f"{self._parted_key(form)}" for form in PARTITIONED.split("\n")]
-        for key in ("int", "varchar(20) collate utf8mb4_general_ci", "datetime", "varchar(9) charset latin1"):
+        for key in ("int", "varchar(20) collate utf8mb4_general_ci"):
             head = f"`id` {key} not null primary key, `v` int"
             forms += [f"{head}, `g` {computed})" for computed in COMPUTED.split("\n")]
         types = "|".join((NUMBERS, TEMPORAL, TEXTS, NATIONAL, BINARY, OTHER)).split("|")
-        types += [
-            f"{kind}{charset}" for kind in ("varchar(30)", "char(9)", "text") for charset in SETS.split("|")
-        ]
+        types += [f"{kind}{charset}" for kind in ("varchar(30)", "text") for charset in SETS.split("|")]
         forms += [
-            f"`id` int{key}, `v` int, `c0` {kind}, `c1` {self._definition(kind)})"
-            for kind in types
-            for key in ("", " primary key")
+            f"`id` int{' primary key' * (number % 2)}, `v` int, `c0` {kind}, `c1` {self._definition(kind)})"
+            for number, kind in enumerate(types)
         ]
         forms += [
             f"`id` int primary key, `v` int, `c0` int {attribute})" for attribute in ATTRIBUTES.split("\n")
