@@ -381,7 +381,7 @@ class Quarantine:
             left = undone(events, part.commit_ts, position)
             if left is not None:
                 tables.append(left)
-        return part if len(tables) == len(part.tables) else replace(part, tables=tuple(tables))
+        return replace(part, tables=tuple(tables))
 
     def advance(self, queue: Queue, position: Position) -> list[Entry]:
         """Everything kept up to there is applied; the entries that this moves."""

@@ -60,6 +60,12 @@ def row(commit_ts: int, *names: str) -> Transaction:
     return Transaction(commit_ts - 1, commit_ts, events, len(names))
 
 
+def rows(commit_ts: int, name: str, count: int) -> Transaction:
+    """So many row events of one table."""
+    events = TableEvents(TABLES[name], (INSERT,) * count, [name.encode()] * count, 0)
+    return Transaction(commit_ts - 1, commit_ts, (events,), count)
+
+
 def ddl(commit_ts: int, *names: str, refusable: bool = False) -> Ddl:
     """`refusable` says whether the downstream may refuse it."""
     tables = tuple(("d", "" if name == "*" else name) for name in names)
@@ -96,8 +102,9 @@ Item = Transaction | Ddl
 
 
 def names_of(item: Item) -> list[str]:
+    """Of a transaction one for each row event."""
     if isinstance(item, Transaction):
-        return [events.table.name for events in item.tables]
+        return [events.table.name for events in item.tables for _ in events.rows]
     names = {table for _, table in item.tables}
     return sorted(TABLES) if "" in names else sorted(names)
 
@@ -374,9 +381,11 @@ class World:
         if isinstance(item, Transaction):
             part = world.quarantine.rest_of(item)
             if part.tables:
+                if len(names_of(part)) > 1:
+                    yield self.copy().refused_after_one(number, part)
                 world.note(item.commit_ts, names_of(part))
                 more = any(following.commit_ts == item.commit_ts for following in kept[1:])
-                end = item.tables[-1].first_ordinal + 1
+                end = item.tables[-1].first_ordinal + len(item.tables[-1].rows)
                 world.advanced(queue, Position(item.commit_ts, end if more else COMPLETE))
             world.kept[number] = kept[1:]
             yield world
@@ -385,6 +394,13 @@ class World:
             yield world
         else:
             yield from world.release_ddl(queue, item)
+
+    def refused_after_one(self, number: int, part: Transaction) -> World:
+        """The lane has committed the first row event alone, the next one is refused, and all comes again."""
+        (queue,) = [q for q in self.quarantine.queues if q.number == number]
+        self.note(part.commit_ts, names_of(part)[:1])
+        self.advanced(queue, Position(part.commit_ts, part.tables[0].first_ordinal + 1))
+        return self
 
     def release_ddl(self, queue: Queue, item: Ddl) -> Iterator[World]:
         entry = queue.entries.get(item.job_id)
@@ -439,7 +455,7 @@ class World:
 
     def check(self) -> None:
         for name, done in self.contents.items():
-            serial = tuple(item.commit_ts for item in self.stream if name in names_of(item))
+            serial = tuple(item.commit_ts for item in self.stream for one in names_of(item) if one == name)
             assert done == serial[: len(done)], f"{name}: {done} is no prefix of {serial}"
             missing = serial[len(done) :]
             assert not missing or missing[0] > self.checkpoint[0], f"{name}: {missing} below the checkpoint"
@@ -486,6 +502,9 @@ class World:
 STREAMS: dict[str, tuple[Item, ...]] = {
     "rows around a refused DDL": (
         row(1, "t", "u"), bad(2, "t"), row(3, "u"), row(4, "t"), row(5, "t", "u"), row(6, "u"),
+    ),
+    "a transaction of several rows": (
+        bad(1, "t"), rows(2, "t", 3), row(3, "u", "t"), row(4, "t"),
     ),
     "a DDL of another table between": (
         bad(1, "t"), row(2, "t"), row(3, "u"), ddl(4, "u"), row(5, "u"), row(6, "t"),
