@@ -61,7 +61,7 @@ class CheckpointKeeper:
         self.schema_version = start.checkpoint.schema_version if start.checkpoint else 0
         self.schema_ts = 0
         """Where `schema_version` is of: the last DDL that the stream brought, 0 for none so far."""
-        self.stored_ts = min(position.complete_ts for position in start.positions)
+        self.stored_ts = start.floor_ts
         self.highest_ts = max(start.safe_mode.until_ts, *(position.commit_ts for position in start.positions))
         """Up to here rows may have been downstream at the start: of our lanes, or of another program."""
         self.floor: Callable[[], tuple[int, int] | None] = lambda: None
@@ -97,20 +97,11 @@ class CheckpointKeeper:
 
     async def begin_ddl(self, intent: Intent) -> None:
         """A DDL is about to run; everything before it is applied."""
-        async with self._storing:
-            checkpoint = self.checkpoint(intent.commit_ts - 1)
-            if checkpoint.commit_ts < self.stored_ts:  # held back since
-                await self.call(self.store.begin_ddl, intent)
-                return
-            await self.call(self.store.begin_ddl, intent, checkpoint)
-            self._note_stored(checkpoint.commit_ts)
+        await self._store(functools.partial(self.store.begin_ddl, intent), intent.commit_ts - 1)
 
     async def end_ddl(self, commit_ts: Ts) -> None:
         """A DDL is done, and every lane stands after it."""
-        async with self._storing:
-            checkpoint = self.checkpoint(commit_ts)
-            await self.call(self.store.end_ddl, checkpoint, commit_ts)
-            self._note_stored(checkpoint.commit_ts)
+        await self._store(functools.partial(self.store.end_ddl, lanes_at=commit_ts), commit_ts)
 
     async def settle(self, resolved_ts: Ts) -> None:
         """All lanes are drained and end here: downstream equals upstream at `resolved_ts`.
@@ -120,21 +111,21 @@ class CheckpointKeeper:
         """
         if resolved_ts < self.highest_ts:
             await self.save(resolved_ts)
-            return
-        async with self._storing:
-            checkpoint = self.checkpoint(resolved_ts, consistent=True)
-            await self.call(self.store.settle, checkpoint, resolved_ts)
-            self._note_stored(checkpoint.commit_ts)
+        else:
+            settle = functools.partial(self.store.settle, lanes_at=resolved_ts)
+            await self._store(settle, resolved_ts, consistent=True)
 
     async def together(self, work: Callable[[Any], None], *, lanes_at: int | Position, upto_ts: Ts) -> None:
         """`work` in one transaction with all lanes at `lanes_at` and the checkpoint for `upto_ts`."""
+        together = self.store.together
+        await self._store(lambda given: together(work, lanes_at=lanes_at, checkpoint=given), upto_ts)
+
+    async def _store(
+        self, write: Callable[[Checkpoint], None], upto_ts: Ts, *, consistent: bool = False
+    ) -> None:
         async with self._storing:
-            checkpoint = self.checkpoint(upto_ts)
-            store = functools.partial(self.store.together, work, lanes_at=lanes_at)
-            if checkpoint.commit_ts < self.stored_ts:  # held back since
-                await self.call(store)
-                return
-            await self.call(functools.partial(store, checkpoint=checkpoint))
+            checkpoint = self.checkpoint(upto_ts, consistent=consistent)
+            await self.call(write, checkpoint)
             self._note_stored(checkpoint.commit_ts)
 
     @property
@@ -216,5 +207,4 @@ class CheckpointUpkeep:
             await self._keeper.call(self._keeper.store.hold)
         if now_s - self._purged_s >= PURGE_S:
             self._purged_s = now_s
-            floor = self._keeper.floor() or (self._keeper.stored_ts,)
-            await self._keeper.call(self._purge, min(self._keeper.stored_ts, floor[0]))
+            await self._keeper.call(self._purge, self._keeper.stored_ts)

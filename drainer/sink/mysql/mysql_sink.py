@@ -352,8 +352,6 @@ def mysql_sink(
     )
     if early is not None:
         early.controller = quarantine
-    if quarantine.waits:  # all of it comes again from the checkpoint on
-        keeper.stored_ts = start.floor_ts
     lanes = Lanes(
         start.positions,
         target,
