@@ -10,6 +10,7 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "group_commit": ("pump.log.group_commit", ("pump/log/test_group_commit.py",)),
     "safe_mode": ("drainer.checkpoint.safe_mode", ("drainer/checkpoint/test_safe_mode.py",)),
     "queue_state": ("drainer.ddl.quarantine.queue_state", ("drainer/ddl/quarantine/test_queue_state.py",)),
+    "keeper": ("drainer.checkpoint.keeper", ("drainer/checkpoint/test_keeper_stored.py",)),
     "fencing": (
         "drainer.checkpoint.fencing",
         ("drainer/checkpoint/test_fencing.py",),
@@ -40,6 +41,10 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("drainer/stream/pull/test_merger.py", "drainer/stream/pull/test_merger_scenarios.py"),
     ),
     "progress": ("drainer.sink.mysql.progress", ("drainer/sink/mysql/test_progress.py",)),
+    "lane": (
+        "drainer.sink.mysql.lane",
+        ("drainer/sink/mysql/test_lane.py", "drainer/sink/mysql/test_lane_refusals.py"),
+    ),
     "lane_basis": ("drainer.checkpoint.lane_basis", ("drainer/checkpoint/test_lane_basis.py",)),
     "hpack": ("tidb_binlog.http2.hpack", ("common/http2/test_hpack.py",)),
     "rpc_headers": ("tidb_binlog.rpc.call_headers", ("common/rpc/test_call_headers.py",)),
@@ -75,6 +80,11 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "drainer/ddl/quarantine/test_waiting_tables_model.py",
         ),
     ),
+    "controller": (
+        "drainer.ddl.quarantine.controller",
+        ("drainer/ddl/quarantine/test_controller_steps.py",),
+    ),
+    "release": ("drainer.ddl.quarantine.release", ("drainer/ddl/quarantine/test_release.py",)),
     "shards": ("drainer.ddl.quarantine.shards", ("drainer/ddl/quarantine/test_shards.py",)),
     "lane_feed": ("drainer.sink.mysql.lane_feed", ("drainer/sink/mysql/test_lane_feed.py",)),
     "ddl_barrier": ("drainer.sink.mysql.ddl_barrier", ("drainer/sink/mysql/test_ddl_barrier.py",)),

@@ -7,7 +7,6 @@ Holds   rows and their position commit in one transaction, as in any lane; a DDL
         continues meanwhile and adds to the queue's end
 Stops   at a DDL without a decision, at one that is refused again, at rows that the downstream refuses
         (the queue is halted until an operator decides to retry), and at the end of what is kept
-Tests   tests/drainer/ddl/quarantine/test_controller.py
 """
 
 from __future__ import annotations
@@ -219,8 +218,7 @@ class Release:
             if self._failure is not None:
                 raise self._failure
             self._changed.clear()
-            if not condition() and not self.stopping:
-                await self._changed.wait()
+            await self._changed.wait()
 
     async def _end_lanes(self, queue: Queue) -> None:
         """What was taken is committed first; after a failure the entries' rows say how far the lane came."""
