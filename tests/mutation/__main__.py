@@ -3,6 +3,7 @@
     python -m tests.mutation group_commit            a core of `CORES`, or --all
     python -m tests.mutation merger --line 120       mutants of one line
     python -m tests.mutation merger --survivors      what is listed as equivalent too
+    python -m tests.mutation derive --no-servers     by tests without a server alone
 
 Tests are collected once. Each mutant is a fork, in which the code of one function is another one's. It is
 killed by the first test that fails, by an error, or when it takes far longer than the tests do. Quick tests
@@ -47,9 +48,9 @@ AT = mmap.mmap(-1, 4)  # the number of the test under way, which the parent of a
 class Campaign:
     """A plugin of pytest: in place of a run over the tests, one for each mutant."""
 
-    def __init__(self, name: str, path: Path, wanted: Callable[[Mutant], bool]) -> None:
+    def __init__(self, name: str, path: Path, wanted: Callable[[Mutant], bool], *, servers: bool) -> None:
         self.name, self.path = name, path
-        self._wanted = wanted
+        self._wanted, self._servers = wanted, servers
         self.killed = 0
         self.survivors: list[str] = []
 
@@ -58,7 +59,9 @@ class Campaign:
         gc.freeze()
         forked, served = list[pytest.Item](), list[pytest.Item]()
         for item in session.items:
-            (served if "mariadb" in getattr(item, "fixturenames", ()) else forked).append(item)
+            needs_one = "mariadb" in getattr(item, "fixturenames", ())
+            if self._servers or not needs_one:
+                (served if needs_one else forked).append(item)
         began_s, cpu_s, used_s = time.monotonic(), _children_s(), dict[pytest.Item, float]()
         for item in forked:
             before_s = _children_s()
@@ -212,11 +215,11 @@ OPTIONS = [
 ]
 
 
-def run(name: str, wanted: Callable[[Mutant], bool] = lambda _: True) -> Campaign:
+def run(name: str, wanted: Callable[[Mutant], bool], *, servers: bool) -> Campaign:
     """The campaign of one core, done. `name`: a key of `CORES`."""
     module, tests = CORES[name]
     (path,) = [found.path for found in modules() if found.name == module]
-    campaign = Campaign(module, path, wanted)
+    campaign = Campaign(module, path, wanted, servers=servers)
     status = pytest.main([*OPTIONS, *(str(ROOT / "tests" / test) for test in tests)], [campaign])
     assert status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), status
     return campaign
@@ -232,6 +235,7 @@ def main() -> int:
         "--functions", action="store_true", help="nothing outside of functions: much sooner done"
     )
     parser.add_argument("--survivors", action="store_true", help="try what is listed as equivalent too")
+    parser.add_argument("--no-servers", action="store_true", help="leave out tests that need a server")
     options = parser.parse_args()
     unknown = 0
     for name in CORES if options.all else options.cores:
@@ -241,7 +245,7 @@ def main() -> int:
             inside = mutant.function or not options.functions
             return bool(inside) and options.line in (None, mutant.line) and str(mutant) not in listed
 
-        campaign = run(name, wanted)
+        campaign = run(name, wanted, servers=not options.no_servers)
         unknown += len(campaign.survivors)
         tried = campaign.killed + len(campaign.survivors)
         print(f"\n{name}: {campaign.killed} of {tried} killed, {len(listed)} more are equivalent")

@@ -86,6 +86,10 @@ CORES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "release": ("drainer.ddl.quarantine.release", ("drainer/ddl/quarantine/test_release.py",)),
     "shards": ("drainer.ddl.quarantine.shards", ("drainer/ddl/quarantine/test_shards.py",)),
+    **{
+        name: (f"drainer.ddl.derive.{name}", ("drainer/ddl/derive/test_derive.py",))
+        for name in ("derive", "alter_table", "compare", "constraints", "create_table", "partition", "render")
+    },
     "lane_feed": ("drainer.sink.mysql.lane_feed", ("drainer/sink/mysql/test_lane_feed.py",)),
     "ddl_barrier": ("drainer.sink.mysql.ddl_barrier", ("drainer/sink/mysql/test_ddl_barrier.py",)),
     "translator": (

@@ -16,6 +16,7 @@ from drainer.mysql.errors import ConnectionLost, StatementRefused, TransientErro
 from drainer.mysql.mark import Mark
 from drainer.mysql.refusal import Refusal
 from drainer.mysql.rows.change import Position, TableTarget
+from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.rows.table_target import target_of
 from drainer.sink.mysql import lane as lane_module
 from drainer.sink.mysql.dispatcher import Dispatcher
@@ -53,7 +54,7 @@ class Server:
         self.position_is = Position(0)
         self.noted: list[tuple[int, Position]] = []
         self.committed = self
-        self.server_version = "11.4-MariaDB"
+        self.dialect = Dialect.MARIADB
         self.before: dict[str, Callable[[], None]] = {}
 
     def does(self, word: str, *more: Any) -> None:
