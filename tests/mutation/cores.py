@@ -192,6 +192,10 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Dispatcher._cut: True  ->  False": _LENGTHS,
         "Dispatcher._cut_carefully: True  ->  False": _LENGTHS,
     },
+    "keeper": {
+        "CheckpointKeeper.call: if not backoff.attempts:  ->  if backoff.attempts:": _TOLD,
+        "CheckpointKeeper.call: await asyncio.sleep(backoff.next_s())  ->  pass": "decides when, not what",
+    },
     "ddl_barrier": {
         "DdlBarrier.apply: self.doing = f'running DDL job {ddl.job_id}'  ->  pass": _TOLD,
         "DdlBarrier._note_progress: self.progress = said  ->  pass": _TOLD,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -62,6 +62,7 @@ class EtcdStore:
         self.compacted = 0
         self.term = 2
         self._pairs: dict[bytes, _Pair] = {}
+        self._keys: list[bytes] = []  # of the pairs, in order
         self._events: list[tuple[int, list[Any]]] = []
         self._leases: dict[int, _Lease] = {}
         self._next_lease = 1
@@ -135,6 +136,8 @@ class EtcdStore:
             self._leases[before.lease].keys.pop(request.key, None)
         if request.lease:
             self._lease(request.lease).keys[request.key] = None
+        if before is None:
+            insort(self._keys, request.key)
         created, version = (before.created, before.version + 1) if before else (revision, 1)
         self._pairs[request.key] = _Pair(request.value, created, revision, version, request.lease)
         events.append(messages.Event(type=messages.Event.PUT, kv=self._shown(request.key)))
@@ -142,6 +145,7 @@ class EtcdStore:
 
     def _delete(self, key: bytes, revision: int, events: list[Any]) -> None:
         pair = self._pairs.pop(key)
+        del self._keys[bisect_left(self._keys, key)]
         if pair.lease in self._leases:
             self._leases[pair.lease].keys.pop(key, None)
         gone = messages.KeyValue(key=key, mod_revision=revision)
@@ -157,7 +161,8 @@ class EtcdStore:
     def _within(self, key: bytes, end: bytes) -> list[bytes]:
         if not end:
             return [key] if key in self._pairs else []
-        return sorted(each for each in self._pairs if key <= each and (end == b"\0" or each < end))
+        stop = None if end == b"\0" else bisect_left(self._keys, end)
+        return self._keys[bisect_left(self._keys, key) : stop]
 
     def _shown(self, key: bytes) -> Any:
         pair = self._pairs[key]

@@ -7,6 +7,7 @@ Holds   rows and their position commit in one transaction, as in any lane; a DDL
         continues meanwhile and adds to the queue's end
 Stops   at a DDL without a decision, at one that is refused again, at rows that the downstream refuses
         (the queue is halted until an operator decides to retry), and at the end of what is kept
+Tests   tests/drainer/ddl/quarantine/test_release.py, tests/drainer/ddl/quarantine/test_controller.py
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from drainer.checkpoint.backup_position import BackupPosition, of_br, of_dumpling
-from tests.drainer.checkpoint.backup_files import number, varint
+from tests.drainer.support.payloads import number
 from tidb_binlog.errors import ConfigError, Corruption, Rejected
+from tidb_binlog.rowcodec.varint import put_uvarint
 
 TS = 420_747_102_018_863_124
 DUMP = f"""Started dump at: 2020-11-10 10:40:19
@@ -63,7 +64,7 @@ def test_what_is_no_finished_dump_of_a_tidb(
 
 
 def text(field: int, value: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(value)) + value
+    return put_uvarint(field << 3 | 2) + put_uvarint(len(value)) + value
 
 
 FILES = text(4, b"\x0a\x05a.sst") * 50_000 + text(7, b"\x08\x01")

@@ -133,6 +133,7 @@ async def test_a_cluster_that_is_new_begins_with_nothing() -> None:
 async def test_a_pair_of_equal_moments_is_asked_for_once_a_minute() -> None:
     keeper, store, clock = opened(maps=True)
     store.answers["downstream_position"] = 9000
+    assert keeper.map_is_due
     await keeper.map_downstream(200)
     pair = {"old": 1, "primary-ts": 200, "secondary-ts": 9000}
     assert store.said == [("downstream_position",), ("save", at(200, ts_map=pair))]
@@ -195,6 +196,13 @@ async def test_who_waits_for_a_downstream_that_is_away_hears_that_a_lane_failed(
     with pytest.raises(DownstreamError, match="a lane"):
         await keeper.save(240)
     assert len(store.said) == 1
+    await keeper.close()
+
+
+async def test_the_store_is_asked_by_one_thread_alone() -> None:
+    keeper, store, _ = opened()
+    await asyncio.gather(*(keeper.call(keeper.store.hold) for _ in range(9)))
+    assert len(store.threads) == 1
     await keeper.close()
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from drainer.relay.relay_log import RelayLog
 from drainer.stream.pull.merged import Spilled
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, Transaction
+from tidb_binlog.rowcodec.varint import put_uvarint
 from tidb_binlog.wire import binlog_pb2
 
 _KINDS = {INSERT: binlog_pb2.Insert, UPDATE: binlog_pb2.Update, DELETE: binlog_pb2.DeleteRow}
@@ -64,3 +65,8 @@ async def log_large(log: RelayLog, pieces: Sequence[Transaction]) -> None:
     whole = replace(pieces[0], tables=(TableEvents(table, kinds, rows, 0),))
     log.append_large(spilled(whole), [table], len(rows))
     await log.sync()
+
+
+def number(field: int, value: int) -> bytes:
+    """A field of a message, as Dumpling and BR write them."""
+    return put_uvarint(field << 3) + put_uvarint(value)

@@ -10,7 +10,7 @@ import pytest
 
 from drainer.config.options import DrainerConfig
 from tests.deploy.binlogctl.conftest import Ctl
-from tests.drainer.checkpoint.backup_files import number
+from tests.drainer.support.payloads import number
 from tidb_binlog import errors, tso
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 

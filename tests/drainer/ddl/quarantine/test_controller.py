@@ -473,7 +473,7 @@ async def test_what_was_dropped_before_a_ddl_that_waits_is_kept_for_it(stage: Ma
     s, clock, purged = stage(), ManualClock(), list[int]()
     upkeep = CheckpointUpkeep(s.keeper, purged.append, clock)
     await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
-    s.keeper.stored_ts = 900
+    await s.keeper.save(900)
     clock.advance(PURGE_S)
     await upkeep.run_due()
     await s.controller.decide(200, SKIP, "", "here")
