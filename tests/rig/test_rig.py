@@ -68,7 +68,7 @@ def test_chaos_verifies_and_json_is_all_that_is_printed(scratch: Path) -> None:
             and (result["shard_ddl"] > 1 and result["rolled_back"] > 0)
         )
 
-    result = eventful(scratch, 35, enough, "--seed", "2", "--rate", "15", "--subscriber")
+    result = eventful(scratch, 35, enough, "--seed", "2", "--rate", "40", "--subscriber")
     assert result["subscriber"]["equal"] is True
     assert result["subscriber"]["rows_identical"] == result["rows_identical"]
     assert result["first_row_s"] > 0

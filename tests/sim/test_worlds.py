@@ -22,7 +22,7 @@ SOME, ONE, PLANTED = (
 
 KINDS = ("kill_pump", "cut", "reset", "slow_disk", "large_rows")
 LOST = "reader-1 was given 17 without [12, 13], committed before it came (at 3.100 s)"
-LONG = ("--hours", "0.3", "--faults-s", "5", "--readers", "1")
+LONG = ("--hours", "0.1", "--faults-s", "5", "--readers", "1")
 QUICK = (
     *("--pumps", "1", "--programs", "1", "--readers", "1", "--faults-s", "10", "--without"),
     "stop_pump,close,join,compact,slow_disk,fail_disk,fill_disk,slow_etcd,kill_reader,kill_app,together,"

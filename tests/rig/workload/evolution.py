@@ -94,7 +94,10 @@ class Evolution:
         The caller closes that table, waits until it has no open transaction, and then asks for the `plan`.
         """
         if RECASTING in self._model.tables and next(self._turns_to_recast):
-            self._kind = self._random.choice((ActionType.MODIFY_COLUMN, ActionType.ADD_COLUMN))
+            added = sum(column.added for column in self._state(RECASTING).table.columns)
+            self._kind = ActionType.MODIFY_COLUMN  # of a column that was added
+            if not added or (added < EXTRA_COLUMNS_MAX and self._random.random() < 0.5):
+                self._kind = ActionType.ADD_COLUMN
             return RECASTING
         names = [name for name in self._model.tables if name.startswith("temp_")]
         self._kind = next(self._kinds)
