@@ -192,9 +192,14 @@ def same_key(key: Key, definition: Definition, present: PresentKey) -> bool:
 
 
 def bound_of(text: str) -> str:
-    """A partition's bound without what servers write differently: blanks, quotes, character sets."""
+    """A partition's bound without what servers write differently: blanks, quotes, character sets, bytes."""
+    text = re.sub(r"(?i)\b(?:x'|0x)((?:[0-9a-f]{2})*)\b'?", _from_hex, text)
     text = re.sub(r"\b_\w+(?=\s*['\"])|[\s'\"`]", "", text)
     return re.sub("maxvalue", "MAXVALUE", text, flags=re.IGNORECASE)
+
+
+def _from_hex(match: re.Match[str]) -> str:
+    return bytes.fromhex(match[1]).decode("utf-8", "surrogateescape")
 
 
 def by_of(text: str) -> str:

@@ -237,12 +237,16 @@ def _default(document: dict[str, Any], key: str, *, expression: bool) -> Default
     return None if value is None else Default(str(value), expression=expression)
 
 
+def _year(default: Default | None) -> Default | None:
+    return Default(year_of(default.text)) if default is not None and default.text.isdecimal() else default
+
+
 def _column(document: dict[str, Any]) -> Column:
     kind = ti.FieldType.from_json(document["type"])
     default = _default(document, "default", expression=bool(document.get("default_is_expr")))
     origin = _default(document, "origin_default", expression=False)
-    if origin is not None and kind.tp == ti.YEAR and origin.text.isdecimal():
-        origin = Default(year_of(origin.text))
+    if kind.tp == ti.YEAR:
+        default, origin = _year(default), _year(origin)
     return Column(
         id=int(document["id"]),
         name=str(document["name"]["O"]),

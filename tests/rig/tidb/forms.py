@@ -14,7 +14,7 @@ NUMBERS: Final = (
     "|int(5) unsigned zerofill|decimal(10,0)|decimal(65,30)|decimal(5,2)|decimal(20,10) unsigned|float|double"
     "|bit(1)|bit(8)|bit(64)|year|decimal(1,1)|decimal(30,30)|float(7,3)|double(10,2)|double unsigned"
     "|float unsigned|mediumint unsigned zerofill|bigint(3) zerofill|bit(24)|boolean|float(24)|float(30)|real"
-    "|decimal|decimal(65,0)|decimal(3,3) unsigned zerofill|double(20,0)|float(10,0)|float(5,2) unsigned"
+    "|decimal|decimal(65,0)|decimal(3,3) unsigned zerofill|double(20,0)|float(5,2) unsigned"
     "|bit|bit(63)|tinyint unsigned zerofill|smallint(3)|double zerofill|dec(12,4)|bigint unsigned zerofill"
 )
 TEMPORAL: Final = (
@@ -22,14 +22,14 @@ TEMPORAL: Final = (
     "|time(1)|datetime(5)|timestamp(4)"
 )
 TEXTS: Final = (
-    "char(10)|varchar(20)|varchar(255)|text|tinytext|mediumtext|char(2)|varchar(700)|longtext|char|char(0)"
-    "|varchar(0)|varchar(1)|text(100)|text(70000)|varchar(3000)|char(255)"
+    "char(10)|varchar(20)|varchar(255)|text|tinytext|mediumtext|char(2)|varchar(700)|longtext|char"
+    "|varchar(1)|text(100)|text(70000)|varchar(3000)|char(255)"
 )
-NATIONAL: Final = "national varchar(20)|nchar(9)|long varchar|varchar(9) ascii|text binary"
+NATIONAL: Final = "national varchar(20)|nchar(9)|long varchar|text binary"
 """Types that name a character set."""
 BINARY: Final = (
-    "binary(5)|varbinary(30)|blob|tinyblob|binary(16)|longblob|mediumblob|binary|binary(0)|varbinary(0)|blob(20)"
-    "|varbinary(3000)|binary(255)|varchar(9) byte|long varbinary"
+    "binary(5)|varbinary(30)|blob|tinyblob|binary(16)|longblob|mediumblob|binary|blob(20)"
+    "|varbinary(3000)|binary(255)|long varbinary"
 )
 _MEMBERS: Final = [f"'m{number}'" for number in range(300)]
 OTHER: Final = (
@@ -121,8 +121,6 @@ ATTRIBUTES: Final = """\
 unique
 unique key comment 'u'
 default (uuid())
-default (date_format(now(), '%Y-%m-%d'))
-default (replace(upper(uuid()), '-', ''))
 default (rand())
 default nextval(a.`s1`)
 auto_increment unique
@@ -140,8 +138,7 @@ default b'1'
 default true
 default 1.5e1
 default -0.0
-default now()
-invisible"""
+default now()"""
 """Of columns, besides those that fit their types."""
 KEYS: Final = """\
 `id` bigint not null primary key{clustered}

@@ -122,6 +122,16 @@ def test_a_year_that_older_rows_have_is_the_one_that_tidb_reads(origin: str, tex
     assert statements(derive(change)) == [f"ALTER TABLE `d`.`t` {text}" for text in texts]
 
 
+def test_a_default_year_is_the_one_that_tidb_reads() -> None:
+    document = simple(1).document
+    document["cols"][0] |= {"type": kind(ti.YEAR, 4), "default": "70"}
+    made = tracked(document)
+    (column,) = ddl_definition.read(made.document).columns
+    assert column.default == ddl_definition.Default("1970")
+    here = Present(columns=(PresentColumn("c1", "year(4)", default="1970"),))
+    assert differences(ddl_definition.read(made.document), here, MARIADB) == []
+
+
 def test_a_converted_column_is_the_same_column_under_a_new_id() -> None:
     after = simple(1, 7)
     after.document["cols"][1]["name"] = name("fresh")
@@ -729,9 +739,15 @@ HEAD = "CREATE TABLE `t` (`id` int)\n"
             "listcolumnsa,b",
             [("a`b", "(1,x),(2,y)"), ("d", "")],
         ),
+        (
+            "PARTITION BY RANGE COLUMNS(`a`)\n(PARTITION `p0` VALUES LESS THAN (x'41'),\n"
+            " PARTITION `p1` VALUES LESS THAN (X'E697A5'),\n PARTITION `p2` VALUES LESS THAN (0xff))",
+            "rangecolumnsa",
+            [("p0", "A"), ("p1", "日"), ("p2", "\udcff")],
+        ),
         ("PARTITION BY HASH (`id`) PARTITIONS 2", "hashid", [("p0", ""), ("p1", "")]),
     ],
-    ids=["mysql", "tidb", "mariadb", "hash"],
+    ids=["mysql", "tidb", "mariadb", "bytes", "hash"],
 )
 def test_partitions_are_read_as_each_server_prints_them(
     text: str, by: str, wanted: list[tuple[str, str]]
