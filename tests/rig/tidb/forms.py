@@ -32,11 +32,12 @@ BINARY: Final = (
     "|varbinary(3000)|binary(255)|long varbinary"
 )
 _MEMBERS: Final = [f"'m{number}'" for number in range(300)]
+"""A TiDB shows a SET as the nearest double: of 64 members the first ones are not those that it has."""
 OTHER: Final = (
     "json|enum('a','b','c')|enum('','x y','日本')|set('p','q','r')|set('a','A b')"
     "|enum('1','0','2')|enum('a ','b')|enum('A','a','á') charset latin1|set('é','ü') charset utf8"
     "|enum('x''y','back\\\\slash','q\"q','%_')|set('日','本') charset gbk|enum('a','b') charset binary"
-    f"|enum({','.join(_MEMBERS)})|set({','.join(_MEMBERS[:64])})"
+    f"|enum({','.join(_MEMBERS)})|set({','.join(_MEMBERS[:53])})"
 )
 SETS: Final = (
     "||| charset gbk| charset utf8| charset binary| collate utf8mb4_general_ci"
@@ -501,7 +502,6 @@ utc_timestamp()
 unix_timestamp({b})
 from_unixtime(1.5e9 + 0.123456)
 uuid()
-uuid_to_bin(uuid())
 default({a})
 x'e697a5'
 b'1010'
@@ -513,14 +513,13 @@ date '2024-02-29'
 timestamp '2024-03-31 02:30:00.123456'
 '2024-03-31 02:30:00+05:30'
 time '-100:00:00.5'
-0x7fffffffffffffff
+0x7f41
 1e-320
 .5e0
 '1.5abc'
 ' 7 '
 hex({b})
 bin({b})
-compress({b})
 sha2({b}, 256)
 nextval(a.`s1`)
 last_insert_id()
@@ -533,7 +532,7 @@ ROWS: Final[dict[float, str]] = {
     7.0: """\
 update {table} set {crossed} {where}
 update {table} set {crossed}, {crossed} {where}
-insert ignore into {table} {rows} on duplicate key update {crossed}
+insert ignore into {table} {rows} on duplicate key update {crossed_others}
 insert into {table} {rows} on duplicate key update {crossed}, {crossed}
 replace into {table} {computed_row}
 insert ignore into {table} {computed_row}""",

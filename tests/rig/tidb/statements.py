@@ -232,9 +232,12 @@ class Statements:
         columns = self._catalogue.tables.get(self._table, (self._column,))
         return f"({', '.join('default' if one.is_generated else self._value(one) for one in columns)})"
 
-    def _crossed_(self) -> str:
-        column = self._random.choice(self._written())
+    def _crossed_(self, *, keys: bool = True) -> str:
+        column = self._random.choice(self._written(keys=keys))
         return f"{quote(column.name)} = {self._expression(column)}"
+
+    def _crossed_others_(self) -> str:
+        return self._crossed_(keys=False)
 
     def _computed_row_(self) -> str:
         columns = self._written()
