@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 from drainer.txn import DELETE, Ddl, Transaction
 from tidb_binlog.clock import Clock
@@ -21,9 +21,11 @@ from tidb_binlog.foreign_document import left_in
 from tidb_binlog.observe import log
 from tidb_binlog.status.codec import plain, read
 from tidb_binlog.status.drainer import EarlyRowsKept, EarlyRowsStatus
-from tidb_binlog.tso import Ts
+from tidb_binlog.tso import Ts, compose
 
 _KEPT: Final = 200
+_LIVES_MS: Final = 3_600_000
+"""So long a transaction of TiDB may live (max-txn-ttl)."""
 _TAKES_PARTITIONS: Final = frozenset(
     {
         ActionType.TRUNCATE_TABLE_PARTITION,
@@ -72,8 +74,18 @@ class EarlyRows:
                 logger.warning("what is told of early rows is not kept over a restart", reason=error)
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """Of the status."""
+        return {"EarlyRows": plain(self.told)}
+
+    @property
     def told(self) -> list[EarlyRowsStatus]:
         return list(self._told)
+
+    def watched(self, ts: Ts) -> tuple[int, ...]:
+        """Ids of the tables of which rows from there on may be some to tell of."""
+        lives = compose(_LIVES_MS)
+        return tuple(table_id for table_id, took in self._took.items() if ts < took.commit_ts + lives)
 
     def note_ddl(self, ddl: Ddl) -> None:
         """It is taken next."""

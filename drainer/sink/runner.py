@@ -25,7 +25,6 @@ from drainer.txn import INSERT, Ddl, LargeTransaction, Transaction
 from tidb_binlog.clock import SystemClock, look_later
 from tidb_binlog.errors import ConfigError, Rejected, Unavailable
 from tidb_binlog.observe import log, trace
-from tidb_binlog.status.codec import plain
 from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
 from tidb_binlog.status.troubles import STUCK_S
 from tidb_binlog.tso import Ts
@@ -131,7 +130,7 @@ class Runner(Generic[S]):
         self.sink.go_on_telling(before.sink)
 
     def facts(self) -> dict[str, Any]:
-        return {"EarlyRows": plain(self.early_rows.told), **self.sink.facts()}
+        return self.early_rows.facts | self.sink.facts()
 
     @property
     def doing(self) -> str:

@@ -84,6 +84,8 @@ class NamedReader:
         self._left_snapshot = ""
         self.ended: BinlogError | None = None
         """Why this reader is one no more. Whatever the program calls next raises it."""
+        self.facts: Callable[[], dict[str, Any]] = dict
+        """What its program adds to `/status`."""
         self._registry = registry
         self._now_ts = now_ts
         self._doing = doing
@@ -297,7 +299,7 @@ class NamedReader:
             lag_seconds=round(max(0.0, tso.age_s(self.stored_ts, tso.physical_s(self._now_ts()))), 3),
         )
         document: dict[str, Any] = plain(keys)
-        return document
+        return document | self.facts()
 
 
 async def _ended(beating: asyncio.Task[None]) -> None:

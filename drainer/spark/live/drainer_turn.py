@@ -23,6 +23,7 @@ from drainer.mysql.refusal import RowsRefused
 from drainer.operate.control.pause_and_reload import Control
 from drainer.points.load import join_routes
 from drainer.points.load.joining import Joining
+from drainer.sink.early_rows import EarlyRows
 from drainer.sink.mysql.bounded_stream import run_to_end
 from drainer.sink.mysql.mysql_sink import MysqlSink
 from drainer.spark.live.downstream import LiveSettings
@@ -68,6 +69,7 @@ async def take_turn(
     past_ts: Ts,
     end_ts: Ts,
     stopping: asyncio.Event,
+    early_rows: EarlyRows,
 ) -> Turn:
     """Up to a place from `past_ts` on where nothing waits. `end_ts`: at most up to there, 0: no end.
 
@@ -79,6 +81,7 @@ async def take_turn(
         assembled = await assemble(drainer, cluster.upstream, cluster.registry, ends, Control(SystemClock()))
         joining = joining_of(assembled, drainer, cluster.upstream, cluster.registry)
         runner, sink = assembled.runner, assembled.runner.sink
+        runner.early_rows = early_rows
         start_ts = runner.after_ts
         collector = open_collector(
             drainer,

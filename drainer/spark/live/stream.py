@@ -20,7 +20,8 @@ from drainer.config.lake_options import LAKES
 from drainer.config.remarks import on_lanes_keys
 from drainer.lake.warehouse import MIRROR
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
-from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState
+from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState, transactions_of
+from drainer.sink.early_rows import EarlyRows
 from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.changelog import open_changelog
@@ -69,6 +70,7 @@ class PumpStream:
         self.clock = clock or SystemClock()
         self.rules: Rules = read_rules(settings.drainer)
         self.stopping = asyncio.Event()
+        self.early_rows = EarlyRows(self.clock)
         self._on_batch = on_batch
         self._loop: asyncio.AbstractEventLoop | None = None
         self._number = 0
@@ -103,6 +105,7 @@ class PumpStream:
         for remark in (*settings.drainer.remarks(), *on_lanes_keys(settings.drainer)):
             logger.warning(remark)
         async with PumpCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
+            cluster.show(lambda: self.early_rows.facts)
             self._end_ts = await cluster.now_ts() if settings.once else 0
             while await self._goes_on(cluster):
                 pass
@@ -125,7 +128,8 @@ class PumpStream:
     async def _as_drainer(self, cluster: PumpCluster, reason: str, past_ts: Ts) -> bool:
         """Whether a stream is to go on after that."""
         began_s = self.clock.monotonic_s()
-        turn = await take_turn(self.settings, cluster, reason, past_ts, self._end_ts, self.stopping)
+        end_ts, early_rows = self._end_ts, self.early_rows
+        turn = await take_turn(self.settings, cluster, reason, past_ts, end_ts, self.stopping, early_rows)
         seconds = self.clock.monotonic_s() - began_s
         lag_s = tso.age_s(turn.stop_ts, self.clock.wall_s())
         self._number += 1
@@ -213,11 +217,8 @@ class _Life:
             bound, ddl = _before_ddl(bound) if ddl is not None else bound, None
         if ddl is not None:
             self._downstream.passed(ddl)
-            if ddl.early and not ddl.skip:  # no one looks at its rows for it
-                tables = [".".join(name) for name in ddl.tables]
-                logger.warning(
-                    f"perhaps {ddl.early}", job_id=ddl.job_id, commit_ts=ddl.commit_ts, tables=tables
-                )
+            early = ddl.early and f"perhaps {ddl.early}"  # no one looks at its rows for it
+            self._stream.early_rows.note_ddl(replace(ddl, early=early))
         if rows_wait:
             self.position = bound.stop_ts
         else:
@@ -235,6 +236,7 @@ class _Life:
         while True:
             try:
                 batch = self._planned(known_schema, bound, ddl)
+                await asyncio.to_thread(self._look_at_rows, batch)
                 return await asyncio.to_thread(self._downstream.work, batch)
             except Exception as error:
                 why = translated(error) or error
@@ -247,6 +249,14 @@ class _Life:
                     await stopping.wait()
             with contextlib.suppress(Unavailable):
                 await self._cluster.see_pumps()  # one may have another address by now
+
+    def _look_at_rows(self, batch: LiveBatch) -> None:
+        """Of the few tables that lost a partition a short time ago: tasks have all others."""
+        early_rows = self._stream.early_rows
+        if table_ids := early_rows.watched(batch.first_ts):
+            for part in batch.slices:
+                for item in transactions_of(part, table_ids):
+                    early_rows.note_rows(item)
 
     def _know(self, bound: Bound) -> KnownSchema:
         self._translator.catch_up(bound.stop_ts, 0)

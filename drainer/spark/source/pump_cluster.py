@@ -193,6 +193,11 @@ class PumpCluster:
         """For who pulls in the reader's name: see `NamedReader.unbroken`."""
         return self._reader.unbroken if self._reader is not None else 0
 
+    def show(self, facts: Callable[[], dict[str, Any]]) -> None:
+        """What of a stream the reader's status has besides."""
+        if self._reader is not None:
+            self._reader.facts = facts
+
     def offer(self, add: Callable[[Routes], None]) -> None:
         """Routes of the reader's address."""
         if self._reader is not None:

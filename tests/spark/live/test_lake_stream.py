@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import duckdb
 import pytest
@@ -29,11 +30,12 @@ from pumpclient import Publisher, column
 from tests.contract.lake_beds import BEDS, LakeBed
 from tests.forked import Forked
 from tests.integration.support.drainer_command import command
-from tests.integration.support.subscribed_shop import shop, write
+from tests.integration.support.subscribed_shop import publish_job, shop, write
 from tests.object_store import SECRET, ObjectStore
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
 from tests.waiting import PATIENCE_S, until
+from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import Conflict, Unavailable
 
 pytestmark = pytest.mark.integration
@@ -110,6 +112,36 @@ async def test_each_change_once_over_lives_in_which_columns_change(
     ]
     price = rows(bed, "prices")[7][2]
     assert (price["id"], str(price["price"]), str(price["at"])) == (7, "1.50", "2024-05-06 07:08:09.123000")
+    await publisher.close()
+
+
+@pytest.mark.parametrize("bed", ["delta"], indirect=True)
+async def test_rows_around_a_ddl_that_took_a_partition_are_told(
+    publisher: Publisher, settings: LiveSettings, etcd_clean: str, free_port: Callable[[], int]
+) -> None:
+    """TiDB may have lost those of a transaction that began before it; of others that come after, nothing."""
+    address = f"127.0.0.1:{free_port()}"
+    stream = PumpStream(replace(settings, once=False, listen=address), None)
+    running = asyncio.create_task(asyncio.to_thread(stream.wait))
+
+    def told() -> list[list[str]]:
+        with urlopen(f"http://{address}/status", timeout=PATIENCE_S) as reply:
+            return [early["tables"] for early in json.load(reply)["EarlyRows"]]
+
+    try:
+        for table, begins_before in (("items", False), ("orders", True)):
+            query = f"ALTER TABLE shop.{table} TRUNCATE PARTITION p0"
+            of_table = (publisher, etcd_clean, ActionType.TRUNCATE_TABLE_PARTITION, query, table)
+            if not begins_before:
+                await publish_job(*of_table)
+            async with publisher.transaction() as txn:
+                txn.insert(f"shop.{table}", {"id": 1, "item": "x"})
+                if begins_before:
+                    await publish_job(*of_table)
+        await until(lambda: asyncio.to_thread(lambda: stream.early_rows.told and told() == [["shop.orders"]]))
+    finally:
+        stream.stop()
+        await running
     await publisher.close()
 
 

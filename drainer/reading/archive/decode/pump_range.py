@@ -101,30 +101,31 @@ class PumpSlice(Slice):
 def records(part: PumpSlice, selection: Selection, definitions: Definitions) -> Iterator[Record]:
     """Rows of the range, then its DDL. Raises `Corruption`, `Unavailable`."""
     images = Images()
-    for item in _transactions(part):
+    for item in transactions_of(part):
         yield from rows_of(item, part, selection, definitions, images)
     for ddl in part.ddl:
         if selection.wants_ddl(ddl.tables):
             yield SchemaChange(ddl, part.name, 0)
 
 
-def _binlogs(part: PumpSlice) -> Generator[Merged, None, None]:
-    return merged_range(part.state.pumps, part.after_ts, part.until_ts)
+def _binlogs(part: PumpSlice, table_ids: tuple[int, ...] = ()) -> Generator[Merged, None, None]:
+    return merged_range(part.state.pumps, part.after_ts, part.until_ts, table_ids)
 
 
 def has_rows(parts: Sequence[PumpSlice]) -> bool:
     """Whether they have a transaction of ours: read up to it, as sizes are no more than estimates. Raises
     `Corruption`, `Unavailable`."""
     for part in parts:
-        with closing(_transactions(part)) as items:
+        with closing(transactions_of(part)) as items:
             if next(items, None) is not None:
                 return True
     return False
 
 
-def _transactions(part: PumpSlice) -> Generator[Transaction, None, None]:
-    """The schema is unpacked where there is something to translate: between two DDL there mostly is not."""
-    with closing(_binlogs(part)) as entries:
+def transactions_of(part: PumpSlice, table_ids: tuple[int, ...] = ()) -> Generator[Transaction, None, None]:
+    """`table_ids`: as `merged_range`. The schema is unpacked where there is something to translate: between
+    two DDL there mostly is not. Raises `Corruption`, `Unavailable`."""
+    with closing(_binlogs(part, table_ids)) as entries:
         for entry in entries:
             yield from transactions(itertools.chain((entry,), entries), part.state.translator())
 
