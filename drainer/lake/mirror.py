@@ -16,30 +16,20 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from drainer.changes import canonical
+from drainer.changes.ddl_effect import effect, sub_actions
 from drainer.lake.changelog import Change, columns_of
 from drainer.lake.evolution import holds
 from drainer.lake.lake_table import Name, plain_type
 from drainer.mysql.literal.plan import compile_sql
 from drainer.reading.archive.views.changes import INVALID, ImageSide
 from drainer.txn import INSERT, Ddl, TableVersion
-from tidb_binlog.ddl_job import ActionType, action_name
+from tidb_binlog.ddl_job import action_name
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.rowcodec.temporal import duration_text
-from tidb_binlog.table_info import TableInfo
+from tidb_binlog.table_info import Column, ColumnKind, FieldType, TableInfo
 
 _NOTHING: Final = b"\x00"
-_MOVES_ROWS: Final = frozenset(
-    {
-        ActionType.DROP_TABLE_PARTITION,
-        ActionType.TRUNCATE_TABLE_PARTITION,
-        ActionType.EXCHANGE_TABLE_PARTITION,
-        ActionType.RECOVER_TABLE,
-        ActionType.RECOVER_SCHEMA,
-        ActionType.FLASHBACK_CLUSTER,
-    }
-)
-"""Rows come or go with them of which no change tells."""
 _HINT: Final = (
     "leave the table out (syncer.ignore-table), pass over the statement by a syncer.ddl-rule and correct the"
     " mirror by hand, or keep a changelog"
@@ -91,15 +81,15 @@ def texts(values: pa.Array, form: str) -> list[bytes | None]:
     return shown
 
 
-def key_of(version: TableVersion) -> list[str]:
+def key_of(version: TableVersion) -> tuple[Column, ...]:
     """The columns by which rows are told apart. Raises `DownstreamError` where there are none."""
-    names = [column.name for column in compile_sql(version.info).key_columns]
-    if not names:
+    columns = compile_sql(version.info).key_columns
+    if not columns:
         raise DownstreamError(
             f"table {'.'.join(version.downstream)} has no key: a mirror cannot tell its rows apart",
             hint="leave it out (syncer.ignore-table), or keep a changelog of it",
         )
-    return names
+    return columns
 
 
 class Follow(NamedTuple):
@@ -125,20 +115,37 @@ class Changed:
 def changed(ddl: Ddl, before: Iterable[TableVersion], after: Iterable[TableVersion]) -> Changed:
     """Of the tables downstream. Raises `DownstreamError` for what no mirror can follow."""
     old, new = ({version.downstream: version for version in versions} for versions in (before, after))
-    if ddl.action in _MOVES_ROWS:
+    does = effect(ddl.action, sub_actions(ddl.job))
+    if does.replaces_rows:
         raise _refused(ddl, "rows come or go with it of which no change tells")
-    gone = {version.id: name for name, version in old.items() if name not in new}
-    renamed, emptied, altered = [], [], []
+    former_names = {version.id: name for name, version in old.items()}
+    renamed, emptied, altered = dict[Name, Name](), [], []
     for name, version in new.items():
-        former = old.get(name)
+        was_called = former_names.get(
+            version.id, name
+        )  # another id under the same name: partitions made anew
+        former = old.get(was_called)
         if former is None:
-            if version.id in gone:
-                renamed.append((gone.pop(version.id), name))
-        elif former.id != version.id:
+            continue
+        if was_called != name:
+            renamed[name] = was_called
+        elif former.id != version.id and does.takes_rows_away:
             emptied.append(version)
         elif former.info != version.info and (columns := _follows(ddl, former, version)):
             altered.append((version, columns))
-    return Changed(tuple(gone.values()), tuple(renamed), tuple(emptied), tuple(altered))
+    removed = tuple(name for name in old if name not in new and name not in renamed.values())
+    return Changed(removed, _in_turn(ddl, renamed), tuple(emptied), tuple(altered))
+
+
+def _in_turn(ddl: Ddl, renamed: dict[Name, Name]) -> tuple[tuple[Name, Name], ...]:
+    """Former and new names, so that none is taken before the table that had it has left it."""
+    pairs, turns = dict(renamed), []
+    while pairs:
+        free = [new for new in pairs if new not in pairs.values()]
+        if not free:
+            raise _refused(ddl, "tables take each other's names")
+        turns += [(pairs.pop(new), new) for new in free]
+    return tuple(turns)
 
 
 def _follows(ddl: Ddl, before: TableVersion, after: TableVersion) -> tuple[Follow, ...]:
@@ -148,18 +155,31 @@ def _follows(ddl: Ddl, before: TableVersion, after: TableVersion) -> tuple[Follo
     by_id = {column.id: column for column in columns_of(before)}
     kept = {column.id for column in columns_of(after)}
     by_name = {column.name.lower(): column for column in by_id.values() if column.id not in kept}
-    defaults = _defaults(after, by_id.keys())
+    types = {column.id: column.type for version in (before, after) for column in version.info.columns}
+    present = by_id.keys() | {column.id for column in columns_of(after) if column.name.lower() in by_name}
+    defaults = _defaults(ddl, after, present)
     follows = []
     for column in columns_of(after):
         former = by_id.get(column.id) or by_name.get(column.name.lower())
         if former is None:
             follows.append(Follow(column.name, column.type, default=defaults[column.name]))
-        elif holds(column.type, former.type):
-            follows.append(Follow(column.name, column.type, former.name))
-        else:
+        elif not holds(column.type, former.type):
             raise _refused(ddl, f"column {column.name} was {former.type} and is {column.type}")
+        elif former.id != column.id and not _keeps_values(types[former.id], types[column.id]):
+            raise _refused(ddl, f"values of column {column.name} may have become others")
+        else:
+            follows.append(Follow(column.name, column.type, former.name))
     same = [Follow(column.name, column.type, column.name) for column in by_id.values()]
     return () if follows == same else tuple(follows)
+
+
+def _keeps_values(before: FieldType, after: FieldType) -> bool:
+    """Whether values that TiDB wrote anew, since it had to, are what they were."""
+    if before.kind is not after.kind:
+        return False
+    if before.kind is ColumnKind.DECIMAL:
+        return before.fsp == after.fsp
+    return before.kind in (ColumnKind.ENUM, ColumnKind.SET) and set(before.elems) <= set(after.elems)
 
 
 def only_adds(columns: Iterable[Follow], present: Iterable[str]) -> bool:
@@ -175,7 +195,7 @@ def _key_ids(version: TableVersion) -> list[int]:
     return [column.id for column in compile_sql(version.info).key_columns]
 
 
-def _defaults(version: TableVersion, present: Iterable[int]) -> dict[str, Any]:
+def _defaults(ddl: Ddl, version: TableVersion, present: Iterable[int]) -> dict[str, Any]:
     """What rows hold in columns that are younger than they are."""
     former_ids = set(present)
     columns = [column for column in columns_of(version) if column.id not in former_ids]
@@ -188,9 +208,11 @@ def _defaults(version: TableVersion, present: Iterable[int]) -> dict[str, Any]:
     )
     younger = TableVersion(info, version.schema, version.name, version.version)
     schema = pa.schema([("after", pa.struct([(column.name, column.type) for column in columns]))])
-    row: dict[str, Any] = (
-        ImageSide("after", 3, schema, younger).array([(younger, INSERT, None, _NOTHING)], {})[0].as_py()
-    )
+    invalid: dict[int, dict[str, Any]] = {}
+    rows = ImageSide("after", 3, schema, younger).array([(younger, INSERT, None, _NOTHING)], invalid)
+    if invalid:
+        raise _refused(ddl, f"rows of before get {noted(invalid[0])}, which no column here can hold")
+    row: dict[str, Any] = rows[0].as_py()
     return row
 
 

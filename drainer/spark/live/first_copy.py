@@ -186,7 +186,7 @@ class LakeCopy:
         if shared:
             raise Rejected(
                 f"several tables are routed to {', '.join(shared)}: a copy into a lake makes one of each",
-                hint="copy without table-migrate-rule, or begin with the stream alone",
+                hint="route them apart; or keep a changelog, and begin with the stream alone",
             )
         if self._is_mirror:
             for table in contents.tables:

@@ -13,6 +13,7 @@ Tests   tests/spark/live/test_mirror.py, tests/spark/live/test_mirror_refusals.p
 from __future__ import annotations
 
 import asyncio
+import collections
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -52,6 +53,7 @@ from tidb_binlog.errors import ConfigError, Conflict, DownstreamError, Unavailab
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.observe.printable import one_line
+from tidb_binlog.table_info import STRING, Column
 from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
@@ -122,7 +124,7 @@ class Decoding:
         names = [name for name in self.schema.names if name not in (INVALID, GONE)]
         image = pa.struct([self.schema.field(name) for name in names])
         side = ImageSide("after", 3, pa.schema([("after", image)]), self.version)
-        key = mirror.key_of(self.version)[0]
+        key = mirror.key_of(self.version)[0].name
         for batch in effects_in(block for some in batches for block in some.column("block")):
             images = batch.column("image").to_pylist()
             numbers = batch.column("definition").to_pylist()
@@ -195,6 +197,7 @@ class Mirrors(LakeDownstream):
         return self._spark_of()
 
     def work(self, batch: LiveBatch) -> tuple[int, int]:
+        _check_apart(batch.schema.definitions)
         # A job costs seconds, and between two DDL there are often no rows.
         rows = self._rows(batch) if batch.buckets(SMALL_BYTES) or has_rows(batch.slices) else 0
         if batch.ddl is not None:
@@ -239,7 +242,7 @@ class Mirrors(LakeDownstream):
         _check(".".join(name), table.schema, schema)
         rows.createOrReplaceTempView(_VIEW)
         names = [quoted(each) for each in schema.names]
-        on = " AND ".join(f"t.{each} = s.{each}" for each in map(quoted, keys))
+        on = " AND ".join(_same(key, schema.field(key.name).type) for key in keys)
         values = ", ".join(f"s.{each}" for each in names)
         self._run(
             f"MERGE INTO {self._lake.sql_name(name)} t USING {_VIEW} s ON {on}"
@@ -301,10 +304,9 @@ class Mirrors(LakeDownstream):
         before, now = ([table.version for table in each] for each in (batch.schema.definitions, after))
         changes = mirror.changed(ddl, before, now)
         for old, new in changes.renamed:
-            if self._load(plain_name(old)) is not None:
-                self._replace(plain_name(new), f"SELECT * FROM {self._lake.sql_name(plain_name(old))}", ddl)
-                self._remove(plain_name(old))
-        for name in changes.removed:
+            self._rename(plain_name(old), plain_name(new), ddl)
+        taken = {new for _, new in changes.renamed}
+        for name in (*changes.removed, *(old for old, _ in changes.renamed if old not in taken)):
             self._remove(plain_name(name))
         for version in changes.emptied:
             name = plain_name(version.downstream)
@@ -314,6 +316,13 @@ class Mirrors(LakeDownstream):
                 self._replace(name, f"SELECT * FROM {_VIEW}", ddl)
         for version, columns in changes.altered:
             self._alter(plain_name(version.downstream), version, columns, ddl)
+
+    def _rename(self, old: Name, new: Name, ddl: Ddl) -> None:
+        """What has the new name so far has left it before."""
+        if self._load(old) is not None:
+            self._replace(new, f"SELECT * FROM {self._lake.sql_name(old)}", ddl)
+        elif (former := self._lake.load(new)) is not None and former.position < ddl.commit_ts:
+            self._remove(new)
 
     def _alter(self, name: Name, version: TableVersion, columns: tuple[mirror.Follow, ...], ddl: Ddl) -> None:
         table = self._load(name)
@@ -349,6 +358,29 @@ class Mirrors(LakeDownstream):
         if isinstance(self._lake, DeltaLake):  # Spark remembers a table by its path
             jvm: Any = self._spark.sparkContext._jvm
             jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def _check_apart(definitions: Definitions) -> None:
+    """Raises `DownstreamError` for tables that go into one: a MERGE of one passes for that of the other."""
+    names = collections.Counter(table.version.downstream for table in definitions)
+    if shared := [".".join(name) for name, count in names.items() if count > 1]:
+        raise DownstreamError(
+            f"several tables are routed to {', '.join(shared)}: a mirror has the rows of one",
+            hint="route them apart, leave out all but one, or keep a changelog",
+        )
+
+
+def _same(column: Column, kind: pa.DataType) -> str:
+    """Whether two rows have one value of a key column. What it cannot hold stands in `_invalid`."""
+    name = quoted(column.name)
+    mine, other = f"t.{name}", f"s.{name}"
+    if column.type.tp == STRING and not column.type.is_binary_string:  # CHAR: blanks at the end do not count
+        mine, other = f"rtrim({mine})", f"rtrim({other})"
+    if not (pa.types.is_temporal(kind) or pa.types.is_string(kind)):
+        return f"{mine} = {other}"
+    path = column.name.replace("\\", "\\\\").replace('"', '\\"')
+    noted = (f"get_json_object({side}.{INVALID}, \"$['{path}']\")" for side in "ts")
+    return f"{mine} <=> {other} AND ({other} IS NOT NULL OR {' <=> '.join(noted)})"
 
 
 def _check(shown: str, present: pa.Schema, needed: pa.Schema) -> None:

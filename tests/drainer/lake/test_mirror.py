@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -14,9 +15,21 @@ from drainer.txn import Ddl, TableVersion
 from tests.drainer.support.lake_world import column, version_of
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.errors import DownstreamError
-from tidb_binlog.table_info import DECIMAL, FLAG_NOT_NULL, FLAG_PRIMARY, LONGLONG, VARCHAR, Column
+from tidb_binlog.table_info import (
+    DATE,
+    DATETIME,
+    DECIMAL,
+    ENUM,
+    FLAG_NOT_NULL,
+    FLAG_PRIMARY,
+    LONGLONG,
+    STRING,
+    VARCHAR,
+    Column,
+)
 
 KEY = FLAG_PRIMARY | FLAG_NOT_NULL
+WRITTEN_ANEW = "values of column v may have become others"
 
 
 def table(*columns: Column, key: Column | None = None, **more: Any) -> TableVersion:
@@ -65,6 +78,10 @@ def test_types_that_hold_what_was_there() -> None:
         Follow("n", pa.int64(), "n"),
         Follow("d", pa.decimal128(12, 2), "d"),
     )
+    was, more = (
+        table(column(number, "e", ENUM, elems=elems)) for number, elems in ((2, ("a",)), (3, ("b", "a")))
+    )
+    assert changed(ddl(), [was], [more]) == Changed()
 
 
 def test_tables_that_come_and_go() -> None:
@@ -74,7 +91,22 @@ def test_tables_that_come_and_go() -> None:
     renamed = table(V, name="u")
     assert changed(ddl(), [T], [renamed]) == Changed(renamed=((("d", "t"), ("d", "u")),))
     emptied = table(V, number=9)
-    assert changed(ddl(), [T], [emptied]) == Changed(emptied=(emptied,))
+    assert changed(ddl(ActionType.TRUNCATE_TABLE), [T], [emptied]) == Changed(emptied=(emptied,))
+    assert changed(ddl(ActionType.ALTER_TABLE_PARTITIONING), [T], [emptied]) == Changed(), (
+        "rows are as before"
+    )
+
+
+def test_names_that_tables_hand_on() -> None:
+    """As tools do that make a table anew beside it: each goes by its id, in turn."""
+    made = table(V, name="_t_new", number=8)
+    left, taken = table(V, name="_t_old"), table(V, number=8)
+    rename = ddl(ActionType.RENAME_TABLES)
+    pairs = ((("d", "t"), ("d", "_t_old")), (("d", "_t_new"), ("d", "t")))
+    for before, after in itertools.product(([T, made], [made, T]), ([left, taken], [taken, left])):
+        assert changed(rename, before, after) == Changed(renamed=pairs)
+    with pytest.raises(DownstreamError, match="take each other's names"):
+        changed(rename, [T, made], [taken, table(V, name="_t_new")])
 
 
 @pytest.mark.parametrize(
@@ -83,6 +115,20 @@ def test_tables_that_come_and_go() -> None:
         (T, table(column(2, "v")), "column v was string and is int32"),
         (table(column(2, "n", LONGLONG)), table(column(3, "n")), "column n was int64 and is int32"),
         (T, table(V, key=column(5, "id", flag=KEY)), "it changes the key"),
+        (T, table(column(3, "v", STRING, flen=64, charset="utf8mb4")), WRITTEN_ANEW),
+        (T, table(column(3, "v", VARCHAR, flen=5)), WRITTEN_ANEW),
+        (table(column(2, "v", DATETIME, decimal=6)), table(column(3, "v", DATETIME)), WRITTEN_ANEW),
+        (
+            table(column(2, "v", DECIMAL, flen=40, decimal=1)),
+            table(column(3, "v", DECIMAL, flen=41)),
+            WRITTEN_ANEW,
+        ),
+        (
+            table(column(2, "v", ENUM, elems=("a", "b"))),
+            table(column(3, "v", ENUM, elems=("b",))),
+            WRITTEN_ANEW,
+        ),
+        (T, table(V, column(3, "d", DATE, flag=FLAG_NOT_NULL)), "get .*0000-00-00.*no column here can hold"),
     ],
 )
 def test_what_cannot_be_followed_is_said(before: TableVersion, after: TableVersion, why: str) -> None:
@@ -91,12 +137,15 @@ def test_what_cannot_be_followed_is_said(before: TableVersion, after: TableVersi
     assert "syncer.ddl-rule" in str(raised.value)
 
 
-def test_rows_that_move_without_a_change() -> None:
-    with pytest.raises(DownstreamError, match=r"truncate partition.* no change tells"):
-        changed(ddl(ActionType.TRUNCATE_TABLE_PARTITION), [T], [T])
+@pytest.mark.parametrize(
+    "action", [ActionType.TRUNCATE_TABLE_PARTITION, ActionType.RECOVER_SCHEMA, ActionType.CREATE_TABLES]
+)
+def test_rows_that_move_without_a_change(action: int) -> None:
+    with pytest.raises(DownstreamError, match="no change tells"):
+        changed(ddl(action), [T], [T])
 
 
 def test_a_table_without_a_key() -> None:
-    assert key_of(T) == ["id"]
+    assert [key.name for key in key_of(T)] == ["id"]
     with pytest.raises(DownstreamError, match=r"d\.t has no key.*keep a changelog of it"):
         key_of(version_of(V))

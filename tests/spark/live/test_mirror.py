@@ -31,13 +31,14 @@ from tests.architecture.source import ROOT
 from tests.deploy.binlogctl.conftest import Ctl
 from tests.deploy.binlogctl.conftest import ctl as ctl
 from tests.docs.pages import Page
-from tests.integration.support.subscribed_shop import shop
+from tests.integration.support.subscribed_shop import publish_job, shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start
 from tests.rig.workload.application import Application
 from tests.spark.support import spark_versions
 from tests.spark.support.mirror_lives import Lives
 from tests.spark.support.mirror_lives import lives as lives
+from tidb_binlog.ddl_job import ActionType
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(spark_versions.MAKING_S + 600)]
 
@@ -225,4 +226,69 @@ async def test_a_mirror_is_what_the_tables_upstream_are(
     assert code == 1
     assert "table shop.log has no key: a mirror cannot tell its rows apart" in said
     assert not (lives.warehouse / "shop" / "things" / "_delta_log").exists()
+    await publisher.close()
+
+
+ROUTES = """
+[[syncer.table-migrate-rule]]
+source = { schema = "shop", table = "orders*" }
+target = { schema = "shop", table = "all" }
+"""
+
+
+def name(of: str) -> dict[str, object]:
+    return {"name": {"O": of, "L": of}}
+
+
+async def test_rows_that_a_mirror_took_for_gone_for_others_or_for_the_same(
+    lives: Lives, pump: Start, etcd_clean: str, tmp_path: Path
+) -> None:
+    """A table that tools made anew beside it, partitions of one, keys that no column can hold, two tables
+    that go into one."""
+    await pump("-node-id=p1", "-heartbeat-interval=200ms").start_and_wait()
+    publisher = await shop(etcd_clean)
+    days = [
+        column("id", "char(4)", nullable=False),
+        column("day", "date", nullable=False),
+        column("n", "int"),
+    ]
+    await publisher.create_table("shop.days", days, primary_key=["id", "day"])
+    await write(publisher, 1)
+    await write(publisher, 2, table="items")
+    async with publisher.transaction() as txn:
+        txn.insert("shop.days", {"id": "a ", "day": "0000-05-06", "n": 1}, rowid=1)
+        txn.insert("shop.days", {"id": "b", "day": "0000-01-01", "n": 2}, rowid=2)
+    code, said = await asyncio.to_thread(lives.run, etcd_clean)
+    assert code == 0, said
+    async with publisher.transaction() as txn:
+        was = {"id": "a", "day": "0000-05-06", "n": 1}
+        txn.update("shop.days", was, was | {"n": 3}, rowid=1)
+        txn.delete("shop.days", {"id": "b", "day": "0000-01-01", "n": 2}, rowid=2)
+        txn.insert("shop.days", {"id": "b", "day": "0000-02-02", "n": 4}, rowid=3)
+    query = "RENAME TABLE shop.orders TO shop.orders_old, shop.items TO shop.orders"
+    names = {"orders": name("orders_old"), "items": name("orders")}
+    await publish_job(publisher, etcd_clean, ActionType.RENAME_TABLES, query, "orders", "items", **names)
+    query, other_id = "ALTER TABLE shop.days PARTITION BY KEY (id) PARTITIONS 2", {"id": 7777}
+    await publish_job(
+        publisher, etcd_clean, ActionType.ALTER_TABLE_PARTITIONING, query, "days", days=other_id
+    )
+    async with publisher.transaction() as txn:
+        txn.insert("shop.orders", {"id": 3, "item": "of the same table"})
+    code, said = await asyncio.to_thread(lives.run, etcd_clean)
+    assert code == 0, said
+    assert lives.rows("orders_old") == [(1, "pen 1", None), (3, "of the same table", None)]
+    assert lives.rows("orders") == [(2, "pen 2", None)]
+    assert lives.rows("days") == [
+        ("a", None, 3, '{"day": "0000-05-06"}'),
+        ("b", None, 4, '{"day": "0000-02-02"}'),
+    ]
+
+    async with publisher.transaction() as txn:
+        txn.insert("shop.orders", {"id": 4, "item": "x"})
+        txn.insert("shop.items", {"id": 5, "item": "x"})
+    file = tmp_path / "routes.toml"
+    file.write_text(ROUTES)
+    code, said = await asyncio.to_thread(lives.run, etcd_clean, "--config", str(file))
+    assert code == 1
+    assert "several tables are routed to shop.all" in said
     await publisher.close()
