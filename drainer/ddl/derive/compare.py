@@ -90,6 +90,8 @@ def same_type(column: Column, present: PresentColumn, server: Server) -> bool:
         kind = "longtext"
     if kind.startswith(("enum(", "set(")):
         return present.type in (kind, kind.replace("\\\\", "\\"))
+    if server.dialect is Dialect.TIDB:  # it shows neither ZEROFILL nor digits of which none is a fraction
+        kind = re.sub(r"^(float|double)\(\d+,0\)", r"\1", kind.removesuffix(" zerofill"))
     return _normal(kind) == _normal(present.type)
 
 

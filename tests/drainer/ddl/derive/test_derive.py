@@ -122,6 +122,25 @@ def test_a_year_that_older_rows_have_is_the_one_that_tidb_reads(origin: str, tex
     assert statements(derive(change)) == [f"ALTER TABLE `d`.`t` {text}" for text in texts]
 
 
+@pytest.mark.parametrize(
+    ("type_", "shown"),
+    [
+        (kind(3, 5, Flag=32 | 64), "int(5) unsigned"),
+        (kind(0xF6, 3, 3, Flag=32 | 64), "decimal(3,3) unsigned"),
+        (kind(5, 20, 0), "double"),
+        (kind(4, 9, 0, Flag=32), "float unsigned"),
+        (kind(5, 20, 2), "double(20,2)"),
+    ],
+)
+def test_a_tidb_shows_a_type_without_all_that_it_has(type_: dict[str, Any], shown: str) -> None:
+    document = simple(1).document
+    document["cols"][0] |= {"type": type_}
+    wanted = ddl_definition.read(tracked(document).document)
+    assert differences(wanted, Present(columns=(PresentColumn("c1", shown),)), TIDB) == []
+    other = Present(columns=(PresentColumn("c1", shown.replace("double", "float")),))
+    assert bool(differences(wanted, other, TIDB)) is shown.startswith("double")
+
+
 def test_a_default_year_is_the_one_that_tidb_reads() -> None:
     document = simple(1).document
     document["cols"][0] |= {"type": kind(ti.YEAR, 4), "default": "70"}
