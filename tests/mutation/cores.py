@@ -128,6 +128,7 @@ _SAME: Final = "what is put there is what stands there"
 _EXACT: Final = "ages of what is long ago are told a little more, or less, exactly"
 _ABOVE_ALL: Final = "any number above all timestamps"
 _ASKED: Final = "whoever asks for a hold sets it before it is looked at"
+_ASKED_RUN: Final = "each run sets it before it is looked at"
 _FIRST_TS: Final = "no timestamp is 1"
 _OCTET: Final = "a frame is completed by an octet at least"
 _LONGER: Final = "the longer way does the same"
@@ -195,6 +196,10 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
     "keeper": {
         "CheckpointKeeper.call: if not backoff.attempts:  ->  if backoff.attempts:": _TOLD,
         "CheckpointKeeper.call: await asyncio.sleep(backoff.next_s())  ->  pass": "decides when, not what",
+    },
+    "release": {
+        "Release.__init__: self._paused = False  ->  pass": _ASKED_RUN,
+        "Release.__init__: 1  ->  2": "each job is waited for before the next one is given",
     },
     "ddl_barrier": {
         "DdlBarrier.apply: self.doing = f'running DDL job {ddl.job_id}'  ->  pass": _TOLD,

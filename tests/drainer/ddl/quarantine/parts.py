@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 from drainer.checkpoint.value import Intent
 from drainer.ddl.quarantine.release import ReleaseDependencies
 from drainer.ddl.quarantine.store import ReleaseTable
 from drainer.ddl.run.execution import Ran
+from drainer.mysql.rows.causality import Spread
 from drainer.mysql.rows.change import Position, TableTarget
 from drainer.mysql.rows.table_target import target_of
 from drainer.txn import INSERT, TableEvents, TableVersion, Transaction
@@ -58,6 +60,7 @@ class Parts:
         self.answers: dict[str, Any] = {"before": BEFORE, "run": Ran(("ALTER",)), "progress": "", **answers}
         self.keeper = Keeper(self)
         self.held = self.full = False
+        self.spread = Spread.BY_TABLE
         self.given: list[Transaction] = []
         self.resolved_ts = 0
         self.handed_ts = 0
@@ -138,6 +141,10 @@ class Parts:
 
         return answer
 
+    def targets(self, versions: list[TableVersion], lanes: int) -> list[TableTarget]:
+        assert lanes == 1, "of release there is one"
+        return [replace(target_of(version, lanes), spread=self.spread) for version in versions]
+
     def dependencies(
         self, on_freed: Callable[[], None], numbers: Iterator[int], in_the_way: str = ""
     ) -> ReleaseDependencies:
@@ -145,7 +152,7 @@ class Parts:
             cast(Any, self.keeper),
             cast(Any, self),
             cast(Any, self.lanes),
-            lambda versions, lanes: [target_of(version, lanes) for version in versions],
+            self.targets,
             lambda frozen: cast(Any, self),
             ManualClock(),
             numbers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -442,12 +443,19 @@ async def test_rows_whose_key_the_upstream_has_given_up_wait_for_a_load_in_later
     stage.close()
 
 
-@pytest.mark.parametrize("job_id", [ROWS + 1, LOADS + 1])
-async def test_rows_that_lanes_may_have_applied_may_repeat(tmp_path: Path, job_id: int) -> None:
+@pytest.mark.parametrize(("job_id", "repeats"), [(ROWS + 1, True), (LOADS + 1, True), (7, False)])
+@pytest.mark.parametrize("with_others", [False, True])
+async def test_rows_that_lanes_may_have_applied_may_repeat(
+    tmp_path: Path, job_id: int, repeats: bool, with_others: bool
+) -> None:
     entry = replace(entry_of(DDL, 3, "x", {}, ManualClock()), job_id=job_id, position=Position(10))
     stage = Stage(tmp_path, Parts(), row(11), entry=entry)
+    if with_others:
+        stage.queue.entries[8] = replace(entry, job_id=8, tables={("d", "v"): 10})
+        stage.quarantine.change(entry)
+    stage.parts.spread = Spread.BY_KEY
     await stage.run()
-    assert [target.repeats for target in stage.parts.known] == [target_of(T, 1).spread is not Spread.BY_TABLE]
+    assert [target.repeats for target in stage.parts.known] == [repeats]
     stage.close()
 
 
@@ -474,6 +482,20 @@ async def test_an_entry_has_all_names_in_lower_case_from_its_ddl_on() -> None:
         10, 10, Floor(9, 3), {("d", "t"): 10, ("all", "x"): 10}, Position(9), DDL.query, "why", NOW_MS,
         before=BEFORE,
     )  # fmt: skip
+
+
+def test_its_end_does_not_wait_for_a_long_ddl(tmp_path: Path) -> None:
+    async def main() -> Release:
+        return Stage(tmp_path, Parts()).release
+
+    release, goes_on = asyncio.run(main()), threading.Event()
+    running = release._thread.submit(goes_on.wait)
+    release.close()
+    assert not running.done()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        release._thread.submit(print)
+    goes_on.set()
+    assert running.result()
 
 
 async def test_what_a_long_ddl_says_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
