@@ -199,7 +199,12 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
     },
     "release": {
         "Release.__init__: self._paused = False  ->  pass": _ASKED_RUN,
+        "Release._drain: lanes is None or self._reached is None  ->  "
+        "lanes is None and self._reached is None": "both are there, or none",
         "Release.__init__: 1  ->  2": "each job is waited for before the next one is given",
+    },
+    "lane": {
+        "Lane.abandon: self._settings.logged.wake()  ->  pass": "it looks within a second anyway",
     },
     "ddl_barrier": {
         "DdlBarrier.apply: self.doing = f'running DDL job {ddl.job_id}'  ->  pass": _TOLD,

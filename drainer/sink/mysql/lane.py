@@ -131,8 +131,8 @@ class Lane(threading.Thread):
         self._finishing = False  # the thread ends when the queue is empty; never taken back
         self._abandoned = threading.Event()  # the thread ends before its next batch or try; never taken back
         self.session = DownstreamSession(self._target, self._prepare_session)
-        self._bytes_max = STATEMENT_BYTES_MAX  # of a statement; what the session takes, less some slack
-        self._packet_bytes_max = STATEMENT_BYTES_MAX  # of the session: nothing as long as this is sent
+        self._bytes_max: int  # of a statement; what the session takes, less some slack
+        self._packet_bytes_max: int  # of the session: nothing as long as this is sent
         self._drift = settings.drift or Drift(clock)
         self._replaced: dict[TableTarget, TableTarget] = {}  # tables that were changed downstream
         self.safe_mode = SafeMode()  # set before the thread starts

@@ -27,7 +27,8 @@ from drainer.mysql.rows.table_target import target_of
 from drainer.txn import Ddl, Tracked, Transaction
 from tests.drainer.ddl.quarantine.parts import BEFORE, DDL, INTENT, NOW_MS, Parts, row
 from tests.drainer.ddl.quarantine.stage import NoCollations, T, U, ddl
-from tests.waiting import until
+from tests.fakes.virtual_time import run
+from tests.waiting import settle, until
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import DownstreamError
 
@@ -125,8 +126,7 @@ async def test_a_ddl_comes_after_all_rows_before_it_and_lanes_look_at_tables_ane
     stage.parts.held = True
     running = asyncio.create_task(stage.run())
     await until(lambda: stage.parts.said[-1:] == [11], beside=[running])
-    for _ in range(9):
-        await asyncio.sleep(0)
+    await settle()
     assert stage.parts.said[-1] == 11
     assert stage.entry.position == Position(10)
     assert stage.release.doing == "applying rows that waited, commit_ts 11"
@@ -368,8 +368,7 @@ async def test_a_lane_that_is_full_is_waited_for_and_gives_room(tmp_path: Path) 
     stage.parts.held = stage.parts.full = True
     running = asyncio.create_task(stage.run())
     await until(lambda: stage.parts.said[-1:] == [11], beside=[running])
-    for _ in range(9):
-        await asyncio.sleep(0)
+    await settle()
     assert stage.parts.said[-1] == 11
     assert stage.freed == 0
     stage.parts.commit()
@@ -401,16 +400,21 @@ async def test_rows_that_are_refused_halt_the_queue_where_its_lane_came_to(tmp_p
     stage.parts.held = True
     running = asyncio.create_task(stage.run())
     await until(lambda: stage.parts.said[-1:] == [12], beside=[running])
+    await settle()
     stage.parts.failed(DownstreamError("a row"))
     stage.parts.failed(DownstreamError("later"))
     assert (await running)[-4:] == [12, ("end", False), "stores", ("positions", [10])]
     assert stage.queue.state is QueueState.HALTED
     assert stage.queue.refusal == "a row"
     assert stage.entry.position == Position(11, 2)
-    stage.parts.held = False
     stage.queue.on(QueueEvent.DECISION_BEGUN)
     stage.queue.on(QueueEvent.DECISION_STORED)
-    assert (await stage.run())[-1] == ("end", True), "the failure of before counts no more"
+    again = asyncio.create_task(stage.run())
+    await until(lambda: stage.parts.said[-1:] == [12], beside=[again])
+    await settle()
+    stage.parts.commit()
+    assert (await again)[-1] == ("end", True), "the failure of before counts no more"
+    assert [table.committed.of(SIDE_LANES) for table in stage.parts.tables] == [None, None]
     assert stage.queue.state is QueueState.CAUGHT_UP
     stage.close()
 
@@ -482,6 +486,26 @@ async def test_an_entry_has_all_names_in_lower_case_from_its_ddl_on() -> None:
         10, 10, Floor(9, 3), {("d", "t"): 10, ("all", "x"): 10}, Position(9), DDL.query, "why", NOW_MS,
         before=BEFORE,
     )  # fmt: skip
+
+
+def test_others_have_their_turns_between_rows(tmp_path: Path) -> None:
+    async def main() -> None:
+        loop, turns = asyncio.get_running_loop(), 0
+        stage = Stage(tmp_path, Parts(), *(row(ts) for ts in range(11, 31)), decision=RETRIED)
+
+        async def other() -> None:
+            nonlocal turns
+            while stage.queue.state is not QueueState.CAUGHT_UP:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        await stage.run()
+        await beside
+        assert (turns >= 20, loop.time()) == (True, 0.0)
+        stage.close()
+
+    run(main())
 
 
 def test_its_end_does_not_wait_for_a_long_ddl(tmp_path: Path) -> None:

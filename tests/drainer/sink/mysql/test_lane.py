@@ -32,6 +32,7 @@ from tests.drainer.sink.mysql.lane_alone import (
     made,
     served,
 )
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Unavailable
 
@@ -113,6 +114,14 @@ def test_what_is_abandoned_is_not_begun(server: Server) -> None:
     assert (server.said, world.told) == ([], [])
 
 
+def test_a_lane_that_waits_for_work_ends_when_it_is_abandoned(server: Server) -> None:
+    lane = World(server).lane
+    lane.start()
+    lane.abandon()
+    lane.join(PATIENCE_S)
+    assert not lane.is_alive()
+
+
 def test_a_lane_that_waits_for_work_hears_of_it_and_of_its_end(server: Server) -> None:
     world = World(server)
     world.lane.start()
@@ -133,7 +142,7 @@ def test_who_waits_for_a_lock_keeps_its_session(server: Server) -> None:
     states: list[Any] = []
 
     def look() -> None:
-        world.clock.advance(2.0)
+        world.clock.advance(2.04)
         states.append((lane.waiting_for, lane.state()))
 
     server.before["REPLACE"] = look
@@ -141,7 +150,7 @@ def test_who_waits_for_a_lock_keeps_its_session(server: Server) -> None:
     assert world.run() == begun("REPLACE", "ROLLBACK", "REPLACE", "ROLLBACK", *BATCH)
     assert [(state.trouble, state.waiting_s, state.tries) for _, state in states[1:]] == [
         ("deadlock or lock wait", 2.0, 1),
-        ("deadlock or lock wait", 4.0, 2),
+        ("deadlock or lock wait", 4.1, 2),
     ]
     assert states[0][0] == states[0][1].waiting_for == lane.waiting_for == ""
     assert states[1][0] == states[1][1].waiting_for == "1205: Lock wait timeout exceeded"
@@ -154,7 +163,7 @@ def test_another_trouble_is_told_with_its_own_time(server: Server) -> None:
     seen: list[Any] = []
 
     def look() -> None:
-        world.clock.advance(2.0)
+        world.clock.advance(2.04)
         seen.append(world.lane.state())
 
     server.before = {"REPLACE": look, "open": look}
@@ -162,7 +171,7 @@ def test_another_trouble_is_told_with_its_own_time(server: Server) -> None:
     world.run()
     assert [(state.trouble, state.waiting_s, state.tries) for state in seen[-2:]] == [
         ("connection lost", 2.0, 1),
-        ("connection lost", 4.0, 1),
+        ("connection lost", 4.1, 1),
     ]
 
 

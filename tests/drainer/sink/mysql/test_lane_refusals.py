@@ -97,6 +97,24 @@ def test_a_server_that_went_back_in_time_refuses_for_that_reason(
     assert ("back in time" in str(world.error)) == isinstance(found, Conflict)
 
 
+def test_a_session_of_before_does_not_say_whether_it_went_back(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unfit(*of: Any, **more: Any) -> Any:
+        raise DownstreamError("no value for it")
+
+    def described(*of: Any, **more: Any) -> str:
+        server.fails["claim"] = [Conflict("it went back in time")]
+        return ""
+
+    monkeypatch.setattr(lane_module, "statements", unfit)
+    monkeypatch.setattr(lane_module.refused_rows, "described", described)
+    world = World(server)
+    world.offer(KEYED, 1)
+    world.run()
+    assert isinstance(world.error, Conflict)
+
+
 def test_what_is_no_error_of_the_downstream_ends_it_as_it_is(server: Server) -> None:
     world = World(server)
     server.fails["COMMIT"] = [RuntimeError("unexpected")]
