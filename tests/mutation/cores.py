@@ -204,6 +204,7 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Release.__init__: 1  ->  2": "each job is waited for before the next one is given",
     },
     "lane": {
+        "Lane._take: return []  ->  return None": "both say that it is to end",
         "Lane.abandon: self._settings.logged.wake()  ->  pass": "it looks within a second anyway",
     },
     "ddl_barrier": {

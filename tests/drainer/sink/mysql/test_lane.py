@@ -219,6 +219,23 @@ def test_who_got_no_answer_waits_longer_the_next_time(
     assert server.timeouts == [*then, timeout_s]
 
 
+def test_a_lock_is_tried_for_sooner_than_a_server_and_the_relay_log_is_waited_for_elsewhere(
+    server: Server,
+) -> None:
+    class Noted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout)
+            return self.is_set()
+
+    world, pauses = World(server), list[float | None]()
+    world.lane._abandoned = Noted()
+    world.lane.change_settings(LaneSettings(logged=SlowMark(server, world.clock, False, True, True)))
+    server.fails["REPLACE"] = [LOCKED, LOST]
+    world.offer(KEYED, 1)
+    world.run()
+    assert pauses == [0.005 / 50, 0.05 / 50, 0]
+
+
 def test_a_session_that_cannot_be_opened_is_waited_for(server: Server) -> None:
     world = World(server)
     server.fails["open"] = [Unavailable("away")]

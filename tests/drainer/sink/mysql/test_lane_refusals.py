@@ -80,6 +80,17 @@ def test_what_is_not_the_tables_is_no_refusal_of_rows(server: Server) -> None:
     assert "to the lane's position: downstream says 1142" in world.error.message
 
 
+def test_what_a_session_is_refused_is_no_matter_of_the_table_that_ran_before(server: Server) -> None:
+    world = World(server, rows_may_wait=True)
+    server.fails["REPLACE"] = [LOST]
+    denied = StatementRefused(1142, "UPDATE command denied")
+    server.before["REPLACE"] = lambda: server.fails.__setitem__("claim", [denied])
+    world.offer(KEYED, 1)
+    world.run()
+    assert not isinstance(world.error, RowsRefused)
+    assert "to the lane's position: downstream says 1142" in world.error.message
+
+
 @pytest.mark.parametrize("found", [Conflict("it went back in time"), LOST, Unavailable("away"), None])
 def test_a_server_that_went_back_in_time_refuses_for_that_reason(
     server: Server, found: BaseException | None
