@@ -23,7 +23,7 @@ from typing import Any, Final
 from drainer.ddl.convert.cast import Moments, Value, cast
 from drainer.ddl.convert.moments import NoCast, zone_of
 from drainer.ddl.derive import definition
-from drainer.ddl.derive.alter_table import counterparts
+from drainer.ddl.derive.alter_table import counterparts, meaning
 from drainer.ddl.derive.compare import Present, PresentColumn, PresentKey, same_type
 from drainer.ddl.derive.definition import Column, Definition, Key
 from drainer.ddl.derive.derive import Change, before_of
@@ -41,6 +41,7 @@ from drainer.mysql.chunks.printed import floating_text
 from drainer.mysql.chunks.splitter import Splitter
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import StatementRefused
+from drainer.mysql.literal.charset import Charset
 from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.mysql.rows.dialect import Dialect
 from drainer.mysql.table_reader import read_table
@@ -148,7 +149,7 @@ def plans(change: Change) -> list[Plan]:
 
 def _plan(change: Change, tracked: Any) -> Plan | None:
     present, was = change.present_of(tracked), before_of(change, tracked)
-    if present is None or was is None or not change.effect.modifies_columns:
+    if present is None or was is None:
         return None
     before = definition.read(was.document)
     after = fitting(definition.read(tracked.document), change.server, [])
@@ -156,7 +157,8 @@ def _plan(change: Change, tracked: Any) -> Plan | None:
         return None
     conversions = []
     names_upstream = {column.name.lower() for column in (*before.columns, *after.columns)}
-    for number, old in counterparts(before, after, modified=True, apart=change.apart).items():
+    modified = change.effect.modifies_columns
+    for number, old in counterparts(before, after, modified=modified, apart=change.apart).items():
         new = next(column for column in after.columns if column.id == number)
         names = (new.name, old.name) if change.ran else (old.name, new.name)
         column = present.column(names[0]) or present.column(names[1])
@@ -166,7 +168,8 @@ def _plan(change: Change, tracked: Any) -> Plan | None:
         both = old.type.tp != new.type.tp and same_type(old, column, change.server)
         if same_type(new, column, change.server) and not both:
             continue
-        if not is_same(old.type, new.type, change.server.dialect):
+        changed = modified and not is_same(old.type, new.type, change.server.dialect)
+        if changed or (meaning(old) != meaning(new) and _may_be_cut(old, column, change)):
             if _family(column.type) != _family(type_of(old)):
                 raise NotDerivable(
                     f"column {column.name} is {column.type} downstream and was {type_of(old)} upstream:"
@@ -190,6 +193,11 @@ def _plan(change: Change, tracked: Any) -> Plan | None:
         _swap(change, table, present, (before, after), conversions),
     )
     return Plan(change, table, tuple(conversions), add, swap, left)
+
+
+def _may_be_cut(old: Column, present: PresentColumn, change: Change) -> bool:
+    """Whether it was made longer downstream for texts that are there as their bytes, and is not any more."""
+    return present.collation.startswith("latin1") and not same_type(old, present, change.server)
 
 
 def _refuse_own(present: Present, after: Definition, conversions: list[Conversion], checks: set[str]) -> None:
@@ -386,7 +394,9 @@ def _form(conversion: Conversion) -> bytes:
 
 def _value(conversion: Conversion, shown: bytes) -> Value:
     kind = conversion.source.type.kind
-    if kind in (ColumnKind.TEXT, ColumnKind.BINARY, ColumnKind.JSON):
+    if kind is ColumnKind.TEXT:
+        return Charset(conversion.present.collation.partition("_")[0]).meant(shown)
+    if kind in (ColumnKind.BINARY, ColumnKind.JSON):
         return shown
     try:
         if kind in _INTEGERS:
@@ -446,7 +456,12 @@ def _literal(value: Value, kind: FieldType) -> bytes:
     if value is None:
         return b"NULL"
     if isinstance(value, bytes):
-        return _hex(value) if kind.kind is ColumnKind.BINARY else b"_utf8mb4 " + _hex(value)
+        if kind.kind is ColumnKind.BINARY:
+            return _hex(value)
+        charset = Charset(kind.charset)
+        fits = kind.tp in _LONG or len(value) <= kind.flen
+        as_bytes = charset.keeps_bytes and fits and not charset.holds(value)
+        return (b"_%b " % kind.charset.encode() if as_bytes else b"_utf8mb4 ") + _hex(value)
     if isinstance(value, str):
         return b"'%b'" % value.encode()
     if isinstance(value, float):

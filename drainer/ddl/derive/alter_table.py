@@ -11,6 +11,7 @@ Tests  tests/drainer/ddl/derive/test_derive.py
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from drainer.ddl.derive.compare import (
     PresentColumn,
@@ -153,7 +154,7 @@ def alter(change: Alteration) -> Derived:
             steps.append(step(whole))
     if clauses.later:
         steps.append(step(f"ALTER TABLE {table} {', '.join(clauses.later)}"))
-    steps += _texts_anew(change, old)
+    steps += _texts_anew(change, old, taken)
     steps += extras(change, missing)
     return of(steps, missing)
 
@@ -168,6 +169,9 @@ def _is_new(line: str, change: Alteration) -> bool:
     }
     return any(line.startswith(f"column {name} ") for name in changed)
 
+
+_NOT_IN_LATIN1: Final = "81|8D|8F|90|9D"
+"""Of UTF-8 after C2: characters that servers say latin1 has, and that are bytes nevertheless."""
 
 # Columns -------------------------------------------------------------------------------------------------
 
@@ -239,9 +243,9 @@ def _local_times(change: Alteration, old: dict[int, Column], taken: dict[int, Pr
     )
 
 
-def _texts_anew(change: Alteration, old: dict[int, Column]) -> list[Step]:
+def _texts_anew(change: Alteration, old: dict[int, Column], taken: dict[int, PresentColumn]) -> list[Step]:
     """Columns that get more characters than latin1 has: texts that it lacked are there as their bytes, each a
-    character of it (`drainer.mysql.literal.charset`). Texts that are so on purpose are none that it lacks."""
+    character of it (`drainer.mysql.literal.charset`). Not in a column that had all characters before."""
     steps, table = [], name_of(*change.table)
     times = [name_of(column.name) for column in change.after.columns if column.on_update_now]
     kept = "".join(f",{name}={name}" for name in times)
@@ -251,11 +255,15 @@ def _texts_anew(change: Alteration, old: dict[int, Column]) -> list[Step]:
         is_string = column.type.tp in ti.STRING_TYPES and not column.generated
         if not is_string or sets != ("latin1", "utf8") or change.server.dialect is Dialect.TIDB:
             continue
+        present = taken.get(column.id)
+        if present is None or not (change.ran or present.collation.startswith("latin1")):
+            continue
         raw = f"CONVERT({name} USING latin1)"
         text = f"CONVERT(CONVERT({raw} USING binary) USING utf8mb4)"
         where = (
             f"BINARY CONVERT({raw} USING utf8mb4)=BINARY {name} AND BINARY {text}=BINARY {raw}"
-            f" AND BINARY CONVERT(CONVERT({text} USING latin1) USING utf8mb4)<>BINARY {text}"
+            f" AND (BINARY CONVERT(CONVERT({text} USING latin1) USING utf8mb4)<>BINARY {text}"
+            f" OR HEX({text}) REGEXP '^(..)*C2({_NOT_IN_LATIN1})')"
         )
         lacks = f"column {column.name} has texts that latin1 lacks as their bytes"
         steps.append(step(f"UPDATE {table} SET {name}={text}{kept} WHERE {where}", lacks=lacks))

@@ -1,10 +1,11 @@
 """Text for columns whose character set holds fewer characters than upstream's.
 
 TiDB keeps any text in a latin1 column; MariaDB and MySQL refuse what latin1 cannot show. Such a value is
-stored as its UTF-8 bytes where every byte is legal and they fit (latin1): nothing is lost, two texts stay two
-texts, also in a key, and `CONVERT(CAST(c AS BINARY) USING utf8mb4)` shows it. Elsewhere each character that
-does not exist becomes a question mark. Both are limits of the downstream: the caller reports them. A key
-never gets a question mark for want of length: two keys would be one row.
+stored as its UTF-8 bytes where every byte is legal and they fit (latin1): nothing is lost, and
+`CONVERT(CAST(c AS BINARY) USING utf8mb4)` shows it. Two texts stay two texts, also in a key, unless one is
+what the other's bytes are in latin1 (`日` and `æ—¥`): such bytes are taken for the former. Elsewhere each
+character that does not exist becomes a question mark. Both are limits of the downstream: the caller reports
+them. A key never gets a question mark for want of length: two keys would be one row.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ _HEX_MAX: Final = 256
 # MySQL's latin1 is cp1252 with the five bytes that it leaves out.
 _CODECS: Final = {"latin1": "cp1252", "ascii": "ascii", "gbk": "gbk", "gb2312": "gb2312", "big5": "big5"}
 _EVERY_BYTE: Final = "latin1"
+_BYTE_OF: Final = {
+    raw.decode("cp1252", "ignore") or raw.decode("latin1"): number
+    for number in range(256)
+    for raw in (bytes((number,)),)
+}
 _THREE_BYTES: Final = frozenset({"utf8", "utf8mb3"})
 _BMP_MAX: Final = "\uffff"
 
@@ -76,6 +82,13 @@ class Charset:
                 hint="make the column longer downstream, four times as long as upstream, or utf8mb4",
             )
         return binary_literal(raw) if text is None else text_literal(self.with_marks(text).encode())
+
+    def meant(self, shown: bytes) -> bytes:
+        """What `literal` was given, of what a column of this character set shows."""
+        if shown.isascii() or not self.keeps_bytes:
+            return shown
+        raw = bytes(_BYTE_OF[character] for character in shown.decode())
+        return shown if _text(raw) is None or self.holds(raw) else raw
 
     def predicate(self, name: bytes, raw: bytes) -> bytes:
         """Term that is true for exactly this value in the column `name` (quoted)."""

@@ -58,6 +58,10 @@ class Endpoint:
         return f"{self.scheme}://{host}:{self.port}"
 
 
+def _number(message: Message) -> str:
+    return f"{message.commit_ts}.{message.seq}"
+
+
 class Body:
     """Lines of one request, and what tells it from any other."""
 
@@ -66,11 +70,15 @@ class Body:
         self.rows = 0
         self._first = self._last = ""
 
+    def ends_before(self, message: Message) -> bool:
+        """Both halves of a row whose key changes have one number, and two bodies of that one key."""
+        return self._last != _number(message)
+
     def add(self, message: Message) -> None:
         self.data += message.value or b"null"
         self.data += b"\n"
         self.rows += 1
-        self._last = f"{message.commit_ts}.{message.seq}"
+        self._last = _number(message)
         self._first = self._first or self._last
 
     def key(self, cluster_id: int) -> str:
@@ -95,10 +103,11 @@ class HttpSink:
         body = Body()
         for item in items:
             for message in item:
-                body.add(message)
-                if len(body.data) >= self.batch_bytes or body.rows >= self.batch_rows:
+                is_full = len(body.data) >= self.batch_bytes or body.rows >= self.batch_rows
+                if is_full and body.ends_before(message):
                     self._post(body)
                     body = Body()
+                body.add(message)
         if body.rows:
             self._post(body)
 

@@ -392,24 +392,77 @@ def read(connection: Any) -> Any:
     return table_reader.read_table(connection, "d", "t")
 
 
-@pytest.mark.parametrize(("kind", "size"), [(VARCHAR, 40), (0xFC, 65535)])
-def test_texts_that_latin1_lacks_are_texts_once_their_column_can_have_them(
-    target: Target, runner: DdlRunner, kind: int, size: int
-) -> None:
-    def told(charset: str) -> Column:
-        collate = f"{charset}_bin"
-        return Column(2, "v", 1, FieldType(kind, 0, size, charset=charset, collate=collate))
+LACKED = ["日本", "é", "Ã©", "a", "", "Ж\u0081", "€", "Ð", "😀", "\u0081", "Ã\u0081"]
 
-    latin1, wide = table(ID, told("latin1")), table(ID, told("utf8mb4"))
+
+def of_texts(charset: str, kind: int = VARCHAR, size: int = 10, **values: Any) -> Column:
+    collate = charset if charset == "binary" else f"{charset}_bin"
+    return Column(2, "v", 1, FieldType(kind, 0, size, charset=charset, collate=collate), **values)
+
+
+def with_lacked(target: Target, runner: DdlRunner, column: Column, *, there: str = "") -> Tracked:
+    """A table of such texts, as rows are written there."""
+    latin1 = table(ID, column)
     runner.run(ddl("CREATE TABLE t ..", ActionType.CREATE_TABLE, latin1))
-    texts = ["日本", "é", "Ã©", "a", "", "Ж\u0081", "€", "Ð", "😀"]
+    if there:
+        run(target, f"ALTER TABLE d.t MODIFY v {there}")
     with closing(connect(target)) as connection:
-        for number, text in enumerate(texts):
-            literal = Charset("latin1", size).literal(text.encode())
-            connection.run(b"INSERT INTO d.t VALUES (%d, %b)" % (number, literal))
+        for number, text in enumerate(LACKED):
+            literal = text if "utf8" in there else Charset("latin1", 10).literal(text.encode()).decode()
+            literal = f"'{text}'" if literal == text else literal
+            connection.run(f"INSERT INTO d.t VALUES ({number}, {literal})".encode())
         connection.run(b"INSERT INTO d.t VALUES (99, NULL)")
         connection.commit()
-    convert = ddl("ALTER TABLE t CONVERT ..", 22, wide, before=(latin1,))
+    return latin1
+
+
+@pytest.mark.parametrize("action", [ActionType.MODIFY_COLUMN, ActionType.MODIFY_TABLE_CHARSET_AND_COLLATE])
+@pytest.mark.parametrize("there", ["", "VARCHAR(40) CHARACTER SET latin1"])
+@pytest.mark.parametrize(("kind", "size"), [(VARCHAR, 10), (0xFC, 65535)])
+def test_texts_that_latin1_lacks_are_texts_once_their_column_can_have_them(
+    target: Target, runner: DdlRunner, kind: int, size: int, there: str, action: ActionType
+) -> None:
+    latin1 = with_lacked(target, runner, of_texts("latin1", kind, size), there=there)
+    convert = ddl("ALTER TABLE t ..", action, table(ID, of_texts("utf8mb4", kind, size)), before=(latin1,))
     for _ in range(2):
         assert runner.run(convert).missing == ()
-        assert run(target, "SELECT v FROM d.t ORDER BY id") == [(text,) for text in (*texts, None)]
+        assert run(target, "SELECT v FROM d.t ORDER BY id") == [(text,) for text in (*LACKED, None)]
+
+
+def test_texts_of_a_column_that_had_all_characters_stay(target: Target, runner: DdlRunner) -> None:
+    there = "VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    latin1 = with_lacked(target, runner, of_texts("latin1"), there=there)
+    run(target, "INSERT INTO d.t VALUES (100, 'æ—¥')")
+    runner.run(ddl("ALTER TABLE t ..", 22, table(ID, of_texts("utf8mb4")), before=(latin1,)))
+    texts = [*LACKED, None, "æ—¥"]
+    assert run(target, "SELECT v FROM d.t ORDER BY id") == [(text,) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("charset", "kind"), [("binary", VARCHAR), ("binary", 0xFC), ("utf8mb4", 0xFC), ("latin1", 0xFE)]
+)
+def test_texts_that_latin1_lacks_are_converted_as_texts(
+    target: Target, runner: DdlRunner, charset: str, kind: int
+) -> None:
+    latin1 = with_lacked(target, runner, of_texts("latin1", size=40))
+    size = 65535 if kind == 0xFC else 12
+    new = of_texts(charset, kind, size)
+    ran = runner.run(ddl("ALTER TABLE t ..", 12, table(ID, new), before=(latin1,)))
+    assert ran.missing == ()
+    expected = [Charset("latin1", 12).literal(text.encode()).decode() for text in LACKED]
+    for number, literal in enumerate(expected if charset == "latin1" else LACKED):
+        if charset == "binary":
+            literal = f"x'{literal.encode().hex()}'"
+        elif charset == "utf8mb4":
+            literal = f"'{literal}'"
+        assert run(target, f"SELECT id FROM d.t WHERE v={literal}")[0] == (number,)
+
+
+def test_a_text_that_does_not_fit_any_more_is_told(target: Target, runner: DdlRunner) -> None:
+    there = "VARCHAR(40) CHARACTER SET latin1"
+    latin1 = with_lacked(target, runner, of_texts("latin1"), there=there)
+    run(target, "INSERT INTO d.t VALUES (100, _latin1 x'E697A5E69CACE697A5E69CAC')")
+    other = table(ID, of_texts("latin1", default="x"))
+    ran = runner.run(ddl("ALTER TABLE t ..", ActionType.SET_DEFAULT_VALUE, other, before=(latin1,)))
+    assert [line.partition(": ")[2] for line in ran.missing] == ["1 values that the downstream cannot have"]
+    assert run(target, "SELECT v FROM d.t WHERE id=100") == [("????",)]

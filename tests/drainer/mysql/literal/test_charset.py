@@ -38,6 +38,16 @@ def test_literals(charset: str, length: int, text: str, literal: bytes, holds: b
     assert made.holds(text.encode()) is holds
 
 
+@pytest.mark.parametrize("text", ["日本", "é", "Ã©", "a", "Ж\u0081", "€", "\u0081", "Ã\u0081"])
+def test_what_is_shown_says_what_was_meant(text: str) -> None:
+    raw = text.encode()
+    stored = text.encode("cp1252") if Charset("latin1").holds(raw) else raw
+    shown = "".join(bytes((byte,)).decode("cp1252", "ignore") or chr(byte) for byte in stored).encode()
+    assert Charset("latin1").meant(shown) == raw
+    assert Charset("utf8mb4").meant(shown) == shown
+    assert Charset("latin1").meant("ÿé".encode()) == "ÿé".encode()
+
+
 def test_bytes_that_are_no_utf8_stay_as_they_are() -> None:
     assert Charset("latin1", 9).literal(b"\xe9t") == b"_latin1 x'e974'"
     assert Charset("latin1", 9).holds(b"\xe9t")

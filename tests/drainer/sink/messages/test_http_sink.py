@@ -91,6 +91,18 @@ def test_rows_and_bytes_bound_a_request_of_a_large_transaction_too(hook: Webhook
     sink.close()
 
 
+@pytest.mark.parametrize(("rows", "size"), [(1, 1 << 20), (2, 1 << 20), (100, 20)])
+def test_no_two_requests_have_one_key(hook: Webhook, rows: int, size: int) -> None:
+    """A change of a row's key is two lines of one number."""
+    sink = sink_of(hook, batch_rows=rows, batch_bytes=size)
+    halves = [message(10, seq, half + b"-" * 30) for seq in range(3) for half in (b"delete", b"insert")]
+    sink.write([halves, [message(20)]], 20)
+    keys = [request.headers["webhook-id"] for request in hook.taken]
+    assert keys == ["7-10.0-10.0", "7-10.1-10.1", "7-10.2-10.2", "7-20.0-20.0"]
+    assert [request.body.count(b"\n") for request in hook.taken] == [2, 2, 2, 1]
+    sink.close()
+
+
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599])
 def test_what_may_pass_by_itself_is_tried_again(hook: Webhook, status: int) -> None:
     sink = sink_of(hook)
