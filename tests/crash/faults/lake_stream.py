@@ -67,12 +67,14 @@ EARLY_SHARE: Final = 0.2
 PAUSE_MAX_S: Final = 6.0
 BESIDE_MAX: Final = 4
 """Deaths of others in a life."""
-LIFE_TRANSACTIONS: Final = 600
+LIFE_TRANSACTIONS: Final = {"changelog": 600, "mirror": 150}
 """Published in a life at most, as many as on a quiet machine: where all starts slowly, more would be work for
-the next lives, and no more faults."""
+the next lives, and no more faults. A mirror takes a MERGE for each table between two DDL: seconds of CPU."""
 END_S: Final = 300.0
 """Without a line of a batch."""
 EXECUTORS: Final = "local-cluster[2,1,512]"
+JAVA: Final = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Lives are short: half of the CPU of the first MERGEs was of compiling them for a long one."""
 Row = dict[str, Any]
 Change = tuple[int, str, Row | None, Row | None]
 
@@ -226,7 +228,7 @@ class Campaign:
         self._form, self.mode = form, mode
         self._rng = rng
         self._lake = directory / "lake"
-        self._variables: dict[str, str] | None = None
+        self._variables = os.environ | JAVA
         self.kills = collections.Counter[str]()
         self._config = directory / "stream.toml"
         source, target = (name.split(".") for name in (ROUTED, PLACES[ROUTED]))
@@ -243,10 +245,10 @@ class Campaign:
             "spark.sql.shuffle.partitions": "2",
         }
         if mode == "mirror":
-            self._variables = spark_home.environ("4.1")
+            self._variables = spark_home.environ("4.1") | JAVA
             packages = connector_of(DrainerConfig(db_type=form)).packages
             self._settings |= spark_versions.jars("4.1", *packages)
-        self._settings |= executors_start_as(self._variables or os.environ)
+        self._settings |= executors_start_as(self._variables)
         self.pumps: list[PumpProcess | PeerPump] = [self._pump(f"p{number}") for number in (1, 2)]
         self.log = directory / "log"
         self._said_before = 0  # bytes of the log, when the life began
@@ -434,7 +436,7 @@ async def _until_dead(campaign: Campaign, endpoint: str, kills: int, seed: int) 
 
 async def _write(model: Shop, campaign: Campaign, stopping: asyncio.Event) -> None:
     while not stopping.is_set():
-        if model.transactions < campaign.lives * LIFE_TRANSACTIONS:
+        if model.transactions < campaign.lives * LIFE_TRANSACTIONS[campaign.mode]:
             await model.change()
         await asyncio.sleep(0.05)
 
