@@ -74,7 +74,8 @@ bigint as (coalesce(`v`, 0) + 1)
 varchar(20) as (case when `v` > 9 then 'a' when `v` is null then 'n' else 'é' end)
 bigint as (`v` between 3 and 9)
 int as (length(concat(`v`, 'é')))
-varchar(60) as (substr(concat(`v`, 'abc'), -2))
+varchar(60) as (substr(concat(`v`, 'abc'), -2))"""
+COMPUTED_OF_ANY: Final = """\
 varchar(99) as (`id`)
 varchar(99) as (concat(`id`))
 varchar(99) as (hex(`id`))
@@ -118,6 +119,7 @@ set('a','b') as (if(`v` > 3, 'a,b', 'a'))
 enum('a','b') as (if(`v` > 3, 'a', 'b'))
 binary(8) as (`id`)
 bit(9) as (`v`)"""
+"""Not for all values: rows of a session that is not strict, no strict session downstream takes."""
 ATTRIBUTES: Final = """\
 unique
 unique key comment 'u'

@@ -18,6 +18,7 @@ from tests.rig.tidb.forms import (
     BINARY,
     CHANGES,
     COMPUTED,
+    COMPUTED_OF_ANY,
     DDL,
     EXPRESSIONS,
     KEYS,
@@ -119,7 +120,7 @@ class Statements:
         forms += [f"{self._parted_key(form)}" for form in PARTITIONED.split("\n")]
         for key in ("int", "varchar(20) collate utf8mb4_general_ci"):
             head = f"`id` {key} not null primary key, `v` int"
-            forms += [f"{head}, `g` {computed})" for computed in COMPUTED.split("\n")]
+            forms += [f"{head}, `g` {computed})" for computed in f"{COMPUTED}\n{COMPUTED_OF_ANY}".split("\n")]
         types = "|".join((NUMBERS, TEMPORAL, TEXTS, NATIONAL, BINARY, OTHER)).split("|")
         types += [f"{kind}{charset}" for kind in ("varchar(30)", "text") for charset in SETS.split("|")]
         forms += [
@@ -299,7 +300,8 @@ class Statements:
 
     def _computed_(self) -> str:
         way = self._random.choice(("virtual", "stored"))
-        return f"{self._pick(COMPUTED, chr(10))} {way}"
+        forms = COMPUTED_OF_ANY if self._random.random() < 0.1 else COMPUTED
+        return f"{self._pick(forms, chr(10))} {way}"
 
     def _n_(self) -> int:
         return self._random.randrange(9)
