@@ -231,6 +231,13 @@ class Campaign:
             await self._until_applied()
         return not code
 
+    async def _keep_changes(self) -> None:
+        """All rows that the Pumps have, beside the logs: their directories do not stay."""
+        until = str(self.status["AppliedTS"])
+        every = ("tail", "-from", "oldest", "-until", until, "-output", "json")
+        _, text = await self._cluster.control(*every, limit_s=_LOAD_S)
+        self._cluster.supervisor.log_path("changes").write_text(text)
+
     async def _tell(self) -> int:
         cluster, counts, waits = self._cluster, self.work.counts, self.waits
         for one in waits:
@@ -243,6 +250,8 @@ class Campaign:
         report = await self._compared(anew)
         if anew and report.equal and await self._decide(anew):
             report = await self._compared(())
+        if report.differences:
+            await self._keep_changes()
         config = str(cluster.config_of("drainer"))
         code, text = await cluster.control("verify", "-drainer-config", config, pd=False)
         print("verify:", code, "\n".join(text.splitlines()[-(12 if code else 1) :]))
