@@ -193,6 +193,9 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Dispatcher._cut: True  ->  False": _LENGTHS,
         "Dispatcher._cut_carefully: True  ->  False": _LENGTHS,
     },
+    "shards": {
+        "Shards.in_the_way: True  ->  False": _LENGTHS,
+    },
     "keeper": {
         "CheckpointKeeper.call: if not backoff.attempts:  ->  if backoff.attempts:": _TOLD,
         "CheckpointKeeper.call: await asyncio.sleep(backoff.next_s())  ->  pass": "decides when, not what",
@@ -205,6 +208,10 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
     },
     "lane": {
         "Lane._take: return []  ->  return None": "both say that it is to end",
+        "Lane._ask: refusal.name or 'the keys'  ->  refusal.name and 'the keys'": _TOLD,
+        "Lane._wait: trouble is not Trouble.LOCK  ->  trouble is Trouble.LOCK": _TOLD,
+        "Lane._ask: self._wait(Trouble.INTERRUPTED, f'asking the upstream about {what} of "
+        "{refusal.table.label}')  ->  pass": _TOLD,
         "Lane.abandon: self._settings.logged.wake()  ->  pass": "it looks within a second anyway",
     },
     "ddl_barrier": {

@@ -409,7 +409,6 @@ class Lane(threading.Thread):
             drift = statement.drift(affected)
             if drift:
                 if self._settings.strict:
-                    self.session.close()
                     raise not_as_upstream(work.range_text, statement.table, drift)
                 work.drift.append((statement.table.label, drift))
             if self._settings.on_refused is not None and statement.overwrote(affected):
@@ -456,7 +455,6 @@ class Lane(threading.Thread):
         needed = len(statement.sql) + 1
         if connection.packet_bytes_max("global") >= needed:
             raise TooLarge
-        self.session.close()
         raise self._refused(work, work.too_large(statement, needed, self._packet_bytes_max))
 
     def _shape_was_other(self, work: Work, error: StatementRefused) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -132,6 +133,18 @@ def test_a_target_is_spread_as_it_is_stored() -> None:
     assert spread_as(wide, spread_of(wide), LANES) is wide
     pinned = spread_as(replace(wide, fold_id=12345, lane=-1), PINNED, LANES)
     assert (pinned.spread, pinned.lane) == (Spread.BY_TABLE, lane_of_table(12345, LANES))
+    assert pinned.sql is wide.sql
+    collations = cast(Any, (SimpleNamespace(label="general 5"), None))
+    collated = replace(wide, spread=Spread.BY_COLLATED_KEY, collations=collations)
+    assert spread_of(collated).collations == ("general 5", "")
+
+
+def test_releases_without_a_basis_had_what_servers_compare_loosely_in_one_lane() -> None:
+    loose = FieldType(VARCHAR, 0, 20, charset="utf8mb4", collate="utf8mb4_general_ci")
+    for key in ((loose,), (NUMBER, loose)):
+        by_key = replace(target(*key), spread=Spread.BY_KEY)
+        assert as_version_1(by_key, LANES).spread is Spread.BY_TABLE
+    assert as_version_1(target(NUMBER), LANES).spread is Spread.BY_KEY
 
 
 def test_releases_without_a_basis_folded_tables_of_their_own_name_by_their_id() -> None:

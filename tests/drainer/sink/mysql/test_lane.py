@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from drainer import metrics
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.mysql.connection import Target
-from drainer.mysql.errors import ConnectionLost
+from drainer.mysql.errors import ConnectionLost, TransientError
 from drainer.mysql.mark import Mark
 from drainer.mysql.rows.change import Position
 from drainer.relay.relay_log import LogMark
@@ -26,6 +27,7 @@ from tests.drainer.sink.mysql.lane_alone import (
     LOCKED,
     LOST,
     NUMBER,
+    UNIQUE,
     Server,
     World,
     begun,
@@ -138,7 +140,7 @@ def test_a_lane_that_waits_for_work_hears_of_it_and_of_its_end(server: Server) -
 
 def test_who_waits_for_a_lock_keeps_its_session(server: Server) -> None:
     world, lane = (world := World(server)), world.lane
-    server.fails["REPLACE"] = [LOCKED, LOCKED]
+    server.fails["REPLACE"] = [LOCKED, TransientError(1213, "Deadlock found")]
     states: list[Any] = []
 
     def look() -> None:
@@ -154,6 +156,7 @@ def test_who_waits_for_a_lock_keeps_its_session(server: Server) -> None:
     ]
     assert states[0][0] == states[0][1].waiting_for == lane.waiting_for == ""
     assert states[1][0] == states[1][1].waiting_for == "1205: Lock wait timeout exceeded"
+    assert states[2][0] == "1213: Deadlock found"
     assert world.told == [(NUMBER, 10, 1)]
 
 
@@ -285,6 +288,26 @@ def test_rows_that_cannot_be_taken_back_wait_for_it_first(server: Server) -> Non
     assert world.run() == begun(wait, wait, "REPLACE", wait, *BATCH[1:])
 
 
+def test_one_of_several_tables_may_be_such(server: Server) -> None:
+    world = World(server)
+    world.lane.change_settings(LaneSettings(logged=SlowMark(server, world.clock, True, True)))
+    world.offer(KEYED, 1, into=replace(made(KEYED), repeats=True))
+    world.offer(UNIQUE, 1, into=replace(made(UNIQUE), fold_id=99))
+    assert world.run()[1] == ("log", 20)
+
+
+def test_what_the_relay_log_takes_is_no_time_of_the_downstream(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, took_s = World(server), list[float]()
+    monkeypatch.setattr(metrics.QUERY_SECONDS.labels("exec"), "observe", took_s.append)
+    monkeypatch.setattr(metrics.EXECUTE_SECONDS, "observe", took_s.append)
+    world.lane.change_settings(LaneSettings(logged=SlowMark(server, world.clock, False, False, True, True)))
+    world.offer(KEYED, 1)
+    world.run()
+    assert took_s == [0.0, 0.0]
+
+
 def test_an_abandoned_lane_does_not_wait_for_it(server: Server) -> None:
     world = World(server, logged=LogMark())
     server.before["REPLACE"] = world.lane.abandon
@@ -387,7 +410,14 @@ def test_what_is_too_long_for_the_session_is_not_sent(server: Server, more: int)
 
 
 def test_a_limit_that_was_raised_counts_from_the_next_session_on(server: Server) -> None:
-    server.packet, server.packet_globally = 10, 1 << 24
+    sent: list[int] = []
+    run = server.run
+    server.run = lambda sql: (sent.append(len(sql)), run(sql))[1]  # type: ignore[method-assign]
+    (before := World(server)).offer(KEYED, 1)
+    before.run()
+    server.said.clear()
+    server.timeouts.clear()
+    server.packet, server.packet_globally = 10, sent[0] + 1
     world = World(server)
     states: list[Any] = []
 

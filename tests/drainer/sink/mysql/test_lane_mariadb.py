@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
-from drainer import metrics
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.store import CheckpointStore
 from drainer.mysql import session_lock
@@ -31,7 +29,7 @@ from drainer.sink.mysql.row_mismatch import Drift
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
 from tests.waiting import PATIENCE_S, until_here
-from tidb_binlog.clock import Clock, ManualClock, SystemClock
+from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import BinlogError, DownstreamError
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.status.codec import plain
@@ -386,25 +384,6 @@ def test_rows_that_cannot_be_taken_back_wait_for_the_relay_log(
     mark.reach(world.ts)
     world.committed()
     assert world.rows("t") == [(1, 10, "a")]
-
-
-def test_what_the_relay_log_takes_is_no_time_of_the_downstream(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, took_s, answers = ManualClock(), list[float](), iter((False, False, True, True))
-
-    class SlowMark(LogMark):
-        def wait(self, commit_ts: int, ended: threading.Event, timeout_s: float) -> bool:
-            clock.advance(100.0)
-            return next(answers)
-
-    monkeypatch.setattr(metrics.QUERY_SECONDS.labels("exec"), "observe", took_s.append)
-    monkeypatch.setattr(metrics.EXECUTE_SECONDS, "observe", took_s.append)
-    target = world.made(INT_KEY, "t", INT_DDL)
-    world.start(logged=SlowMark(), clock=clock)
-    world.offer(target, insert(INT_KEY, 1, 10, "a"))
-    world.committed()
-    assert took_s == [0.0, 0.0]
 
 
 def test_a_lane_that_waits_for_the_relay_log_ends_at_once(world: World) -> None:

@@ -286,7 +286,9 @@ def test_a_table_that_cannot_be_read_now_is_looked_at_later(
     world = World(server)
     server.fails = {"REPLACE": [StatementRefused(1054, "no")], "read": [error]}
     world.offer(KEYED, 1)
-    world.run()
+    said = world.run()
+    again = begun("REPLACE", ("read", "d", "t"), "close", "open", *BATCH)
+    assert (said == again) is passes, "nothing is known of a session after an error"
     assert (world.told == [(NUMBER, 10, 1)]) is passes
     assert world.changed == 0
 
@@ -377,9 +379,18 @@ def test_rows_that_took_the_place_of_others_are_asked_about_once(
     said = world.run()
     rows = ["REPLACE"] if partial else ["REPLACE", "ROLLBACK", "ask", "REPLACE"]
     assert said == begun(*rows, *BATCH[1:])
-    assert [(one.name, one.number, one.first_ts, one.last_ts) for one in upstream.asked] == [
-        ("", 0, 10, 10)
+    assert [(one.name, one.is_check, one.first_ts, one.last_ts) for one in upstream.asked] == [
+        ("", False, 10, 10)
     ] * (not partial)
+
+
+def test_rows_that_took_the_place_of_others_wait_if_the_upstream_says_so(server: Server) -> None:
+    world = World(server, on_refused=Upstream(server, DownstreamError("of the key")), rows_may_wait=True)
+    server.affects["REPLACE"] = [5]
+    world.offer(KEYED, 1)
+    world.run()
+    assert isinstance(world.error, RowsRefused)
+    assert world.error.refusal.table is made(KEYED)
 
 
 @pytest.mark.parametrize("partial", [False, True])
