@@ -23,7 +23,7 @@ from typing import Any, Final
 from drainer.ddl.convert.cast import Moments, Value, cast
 from drainer.ddl.convert.moments import NoCast, zone_of
 from drainer.ddl.derive import definition
-from drainer.ddl.derive.alter_table import counterparts, meaning
+from drainer.ddl.derive.alter_table import counterparts, same_shape
 from drainer.ddl.derive.compare import Present, PresentColumn, PresentKey, same_type
 from drainer.ddl.derive.definition import Column, Definition, Key
 from drainer.ddl.derive.derive import Change, before_of
@@ -169,7 +169,7 @@ def _plan(change: Change, tracked: Any) -> Plan | None:
         if same_type(new, column, change.server) and not both:
             continue
         changed = modified and not is_same(old.type, new.type, change.server.dialect)
-        if changed or (meaning(old) != meaning(new) and _may_be_cut(old, column, change)):
+        if changed or (not same_shape(old.type, new.type) and _may_be_cut(old, column, change)):
             if _family(column.type) != _family(type_of(old)):
                 raise NotDerivable(
                     f"column {column.name} is {column.type} downstream and was {type_of(old)} upstream:"

@@ -17,9 +17,11 @@ from drainer.ddl.derive.compare import (
     PresentColumn,
     PresentKey,
     comparable,
+    same_collation,
     same_column,
     same_default,
     same_key,
+    same_type,
     shape_of,
 )
 from drainer.ddl.derive.constraints import drop_constraints, extras
@@ -40,18 +42,27 @@ from drainer.ddl.derive.values import Alteration, Derived, Step, choice, of, ste
 from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog import table_info as ti
 from tidb_binlog.late_dataclass import dataclass, field, replace
+from tidb_binlog.table_info import FieldType
 from tidb_binlog.type_text import literal
+
+
+def same_shape(was: FieldType, kind: FieldType) -> bool:
+    """Whether a DDL leaves the type alone."""
+    return _shape(was) == _shape(kind)
+
+
+def _shape(kind: FieldType) -> tuple[object, ...]:
+    zerofill = kind.flag & 64
+    return kind.tp, kind.flen, kind.decimal, kind.charset, kind.collate, kind.elems, kind.unsigned, zerofill
 
 
 def meaning(column: Column) -> tuple[object, ...]:
     """What of a column reaches a downstream."""
     kind = column.type
-    own = (column.nullable, kind.unsigned, column.auto_increment, column.on_update_now, kind.flag & 64)
-    shape = (kind.tp, kind.flen, kind.decimal, kind.charset, kind.collate, kind.elems)
     return (
         column.name,
-        own,
-        shape,
+        (column.nullable, column.auto_increment, column.on_update_now),
+        _shape(kind),
         column.default,
         column.generated,
         column.stored,
@@ -216,7 +227,21 @@ def _columns(
         unseen = was is not None and was.default != column.default and not comparable(column)
         differs = changed and (match is None or unseen or _differs(column, match, change.server))
         if differs or column.id in places:
-            _column(column, match, places.get(column.id, ""), change, clauses, missing)
+            kind = _given_type(column, was, match, change.server)
+            _column(column, match, places.get(column.id, ""), change, clauses, missing, kind)
+
+
+def _given_type(column: Column, was: Column | None, present: PresentColumn | None, server: Server) -> str:
+    """That of a column that has another one downstream than upstream, which the DDL leaves alone: a statement
+    that says the upstream's would cut values of texts that were given room, of other tables with this target.
+    "" where there is none."""
+    if was is None or present is None or not same_shape(was.type, column.type) or column.generated:
+        return ""
+    if same_type(column, present, server) and same_collation(column, present, server):
+        return ""
+    if present.generated or present.type.startswith(("enum", "set")):
+        return ""
+    return f"{present.type} COLLATE {present.collation}" if present.collation else present.type
 
 
 def _local_times(change: Alteration, old: dict[int, Column], taken: dict[int, PresentColumn]) -> list[Step]:
@@ -293,7 +318,9 @@ def _column(
     change: Alteration,
     clauses: _Clauses,
     missing: list[str],
+    kind: str,
 ) -> None:
+    """`kind`: a type in place of its own, or ""."""
     server, verb = change.server, "ADD COLUMN"
     if present is not None and not place and _only_default_differs(column, present, server):
         clause = default_clause(column, column.default, server, missing) or " DEFAULT NULL"
@@ -306,7 +333,7 @@ def _column(
     if column.auto_increment and not keyed:
         missing.append(f"column {column.name} is not AUTO_INCREMENT")
     missing += own_rules(column, change.after)
-    text = column_clause(column, server, missing, auto_increment=keyed)
+    text = column_clause(column, server, missing, auto_increment=keyed, kind=kind)
     if present is None and change.before is not None and needs_origin(column):
         at_first = replace(column, default=origin_of(column))
         clauses.later.append(f"CHANGE COLUMN {name_of(column.name)} {text}")

@@ -289,10 +289,18 @@ def own_rules(column: Column, definition: Definition) -> list[str]:
 
 
 def column_clause(
-    column: Column, server: Server, lacks: list[str], *, auto_increment: bool = True, plain: bool = False
+    column: Column,
+    server: Server,
+    lacks: list[str],
+    *,
+    auto_increment: bool = True,
+    plain: bool = False,
+    kind: str = "",
 ) -> str:
-    """Name and definition. `plain`: a generated column becomes an ordinary one."""
-    text = f"{name_of(column.name)} {type_of(column)}{collate_clause(column, server, lacks)}"
+    """Name and definition. `plain`: a generated column becomes an ordinary one. `kind`: type and collation in
+    place of its own."""
+    kind = kind or f"{type_of(column)}{collate_clause(column, server, lacks)}"
+    text = f"{name_of(column.name)} {kind}"
     if column.generated and not plain:
         kind = "STORED" if column.stored else "VIRTUAL"
         text += f" GENERATED ALWAYS AS ({expression(column.generated, server)}) {kind}"

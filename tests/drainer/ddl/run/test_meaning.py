@@ -461,8 +461,40 @@ def test_texts_that_latin1_lacks_are_converted_as_texts(
 def test_a_text_that_does_not_fit_any_more_is_told(target: Target, runner: DdlRunner) -> None:
     there = "VARCHAR(40) CHARACTER SET latin1"
     latin1 = with_lacked(target, runner, of_texts("latin1"), there=there)
-    run(target, "INSERT INTO d.t VALUES (100, _latin1 x'E697A5E69CACE697A5E69CAC')")
-    other = table(ID, of_texts("latin1", default="x"))
-    ran = runner.run(ddl("ALTER TABLE t ..", ActionType.SET_DEFAULT_VALUE, other, before=(latin1,)))
+    run(target, "INSERT INTO d.t VALUES (100, _latin1 x'E697A5E69CACE697A5E69CACE697A5')")
+    longer = table(ID, of_texts("latin1", size=12))
+    ran = runner.run(ddl("ALTER TABLE t ..", ActionType.MODIFY_COLUMN, longer, before=(latin1,)))
     assert [line.partition(": ")[2] for line in ran.missing] == ["1 values that the downstream cannot have"]
-    assert run(target, "SELECT v FROM d.t WHERE id=100") == [("????",)]
+    assert run(target, "SELECT v FROM d.t WHERE id=100") == [("?????",)]
+
+
+@pytest.mark.parametrize(
+    ("there", "text"),
+    [
+        ("VARCHAR(40) CHARACTER SET latin1 COLLATE latin1_bin", "æ—¥æœ¬æ—¥æœ¬"),
+        ("VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "日本😀"),
+        ("VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci", "a" * 40),
+        ("MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "日本" * 20),
+    ],
+)
+@pytest.mark.parametrize("change", ["default", "name"])
+def test_a_type_that_the_downstream_was_given_stays_where_a_ddl_changes_something_else(
+    target: Target, runner: DdlRunner, there: str, text: str, change: str
+) -> None:
+    latin1 = table(ID, of_texts("latin1"))
+    runner.run(ddl("CREATE TABLE t ..", ActionType.CREATE_TABLE, latin1))
+    run(target, f"ALTER TABLE d.t MODIFY v {there}")
+    run(target, f"INSERT INTO d.t VALUES (1, '{text}')")
+    other = replace(latin1, document=table(ID, of_texts("latin1", default="x")).document)
+    if change == "name":
+        other = table(ID, replace_name(of_texts("latin1"), "w"))
+    ran = runner.run(ddl("ALTER TABLE t ..", ActionType.MODIFY_COLUMN, other, before=(latin1,)))
+    name = "w" if change == "name" else "v"
+    assert run(target, f"SELECT {name} FROM d.t") == [(text,)]
+    ((_, text),) = run(target, "SHOW CREATE TABLE d.t")
+    assert there.partition(" ")[0].lower() in text
+    assert [line for line in ran.missing if f"column {name} is {there.partition(' ')[0].lower()}" in line]
+
+
+def replace_name(column: Column, name: str) -> Column:
+    return Column(column.id, name, column.offset, column.type)
