@@ -168,10 +168,11 @@ def early_version(job: Mapping[str, Any] | None, others: Iterable[tuple[int, int
 
 def forces_auto_id(job: Mapping[str, Any] | None) -> bool:
     """Whether the next number of AUTO_INCREMENT may be a lower one."""
-    return any(
-        part.get("type") == ActionType.REBASE_AUTO_ID and (part.get("raw_args") or [])[1:2] == [True]
-        for part in (job or {}, *_sub_jobs(job))
-    )
+    for part in (job or {}, *_sub_jobs(job)):
+        match part:
+            case {"type": ActionType.REBASE_AUTO_ID, "raw_args": [_, True, *_]}:
+                return True
+    return False
 
 
 def columns_apart(job: Mapping[str, Any] | None) -> frozenset[str]:

@@ -134,8 +134,8 @@ def test_recorded_jobs_do_what_their_kind_says(scenario: str) -> None:
     assert seen
 
 
-@pytest.mark.parametrize("raw_args", [None, [], [5], [5, False], [5, True]])
-def test_a_counter_is_forced_where_the_job_says_so(raw_args: list[object] | None) -> None:
+@pytest.mark.parametrize("raw_args", [None, [], [5], [5, False], [5, True], {"new_base": 5}, 5])
+def test_a_counter_is_forced_where_the_job_says_so(raw_args: object) -> None:
     forced = raw_args == [5, True]
     part = {"type": int(ActionType.REBASE_AUTO_ID), "raw_args": raw_args}
     assert forces_auto_id(part) is forced
