@@ -78,6 +78,7 @@ class Campaign:
         self._drainer: Node | None = None
         self._stalled_s = _DEAD_TIDB_S if options.kills else STALLED_S
         self._is_doubled = False
+        self._began_ts = ""
         self.waits: list[dict[str, Any]] = []
         self.named: set[str] = set()
         """Tables of which the Drainer says that their rows differ."""
@@ -99,6 +100,7 @@ class Campaign:
         print(f"metadata locks {locks}, {syncer.split()}, {relays=}")
         self._drainer = await cluster.start_mysql_drainer(syncer, relays=relays)
         connection = cluster.source.connect()
+        self._began_ts = str(connection.rows(b"SHOW MASTER STATUS")[0][1])
         for schema in ("a", "C d", "b"):
             connection.run(f"CREATE DATABASE `{schema}`".encode())
         connection.run(b"CREATE SEQUENCE a.s1")  # a default that TiDB takes without it, and MariaDB does not
@@ -234,7 +236,7 @@ class Campaign:
     async def _keep_changes(self) -> None:
         """All rows that the Pumps have, beside the logs: their directories do not stay."""
         until = str(self.status["AppliedTS"])
-        every = ("tail", "-from", "oldest", "-until", until, "-output", "json")
+        every = ("tail", "-from", self._began_ts, "-until", until, "-output", "json")
         _, text = await self._cluster.control(*every, limit_s=_LOAD_S)
         self._cluster.supervisor.log_path("changes").write_text(text)
 
