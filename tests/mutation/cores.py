@@ -197,6 +197,7 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Shards.in_the_way: True  ->  False": _LENGTHS,
     },
     "keeper": {
+        "CheckpointKeeper.close: False  ->  True": "nothing runs there any more",
         "CheckpointKeeper.call: if not backoff.attempts:  ->  if backoff.attempts:": _TOLD,
         "CheckpointKeeper.call: await asyncio.sleep(backoff.next_s())  ->  pass": "decides when, not what",
     },
@@ -205,6 +206,13 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Release._drain: lanes is None or self._reached is None  ->  "
         "lanes is None and self._reached is None": "both are there, or none",
         "Release.__init__: 1  ->  2": "each job is waited for before the next one is given",
+    },
+    "controller": {
+        "QuarantineController.judge: self._count()  ->  pass": _TOLD,
+        "QuarantineController._begin: self._count()  ->  pass": _TOLD,
+        "QuarantineController._close: self._count()  ->  pass": _TOLD,
+        "QuarantineController.run: queue.state is QueueState.READY and (not queue.loading)  ->  "
+        "queue.state is QueueState.READY or not queue.loading": _LONGER,
     },
     "lane": {
         "Lane._take: return []  ->  return None": "both say that it is to end",

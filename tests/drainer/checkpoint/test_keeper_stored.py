@@ -14,6 +14,7 @@ from drainer.checkpoint.safe_mode import SafeMode
 from drainer.checkpoint.value import Checkpoint, Intent
 from drainer.mysql.errors import ConnectionLost, StatementRefused
 from drainer.mysql.rows.change import Position
+from tests.waiting import settle
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Conflict, DownstreamError, Unavailable
 
@@ -201,8 +202,14 @@ async def test_who_waits_for_a_downstream_that_is_away_hears_that_a_lane_failed(
 
 async def test_the_store_is_asked_by_one_thread_alone() -> None:
     keeper, store, _ = opened()
-    await asyncio.gather(*(keeper.call(keeper.store.hold) for _ in range(9)))
-    assert len(store.threads) == 1
+    goes_on = threading.Event()
+    calls = [asyncio.create_task(keeper.call(goes_on.wait)) for _ in range(2)]
+    last = asyncio.create_task(keeper.call(keeper.store.hold))
+    await settle()
+    assert store.said == []
+    goes_on.set()
+    await asyncio.gather(*calls, last)
+    assert (store.said, len(keeper.thread._threads)) == ([("hold",)], 1)
     await keeper.close()
 
 

@@ -30,7 +30,7 @@ from drainer.ddl.quarantine.store import Decided
 from drainer.ddl.quarantine.waiting_tables import Quarantine, Queue
 from drainer.ddl.rules import APPLY, SKIP, parse
 from drainer.mysql.rows.change import Position
-from drainer.txn import Ddl
+from drainer.txn import Ddl, Tracked
 from tests.drainer.ddl.quarantine.parts import BEFORE, DDL, NOW_MS, RULES, Parts, row
 from tests.drainer.ddl.quarantine.stage import NoCollations, T, U, ddl
 from tests.fakes.virtual_time import passes, run
@@ -38,6 +38,7 @@ from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Conflict, DownstreamError, Rejected, Unavailable
 
 NO_SPACE = "no space for rows that wait: the stream waits for a decision"
+SHARED = replace(DDL, targets=(("d", "all"),), shared=(Tracked("d", "u", U.info.to_json()),), apart=True)
 OF_U = ddl(20, "ALTER TABLE u ADD b INT", "u")
 
 
@@ -164,6 +165,23 @@ async def test_two_queues_that_a_ddl_joins_are_read_as_one(tmp_path: Path) -> No
     cursor.close()
 
 
+async def test_release_may_reach_the_end_while_a_ddl_is_being_kept(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    queue = await desk.refuse()
+
+    async def ends(_: Ddl) -> None:
+        queue.state = QueueState.CAUGHT_UP
+
+    desk.controller._log_kept = ends
+    await desk.controller.judge(ddl(12, "ALTER TABLE t ADD c INT"), 4)
+    assert queue.state is QueueState.READY
+
+
+async def test_a_ddl_that_waits_is_not_passed_over_for_a_filter_of_now(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, entry_of(DDL, 3, "refused", BEFORE, ManualClock()), highest_ts=30)
+    assert (await desk.controller.judge(replace(DDL, skip="left out"), 3)).action == KEPT
+
+
 async def test_after_a_start_what_waited_comes_again(tmp_path: Path) -> None:
     entry = replace(entry_of(DDL, 3, "refused", BEFORE, ManualClock()), position=Position(12))
     desk = Desk(tmp_path, entry, highest_ts=30)
@@ -214,7 +232,6 @@ async def test_when_the_disk_is_used_up_that_is_said_once(
 ) -> None:
     desk = Desk(tmp_path, bytes_max=60)
     await desk.refuse()
-    assert desk.controller.has_room
     desk.controller.divert(row(11, T))
     with caplog.at_level(logging.WARNING):
         assert not desk.controller.has_room
@@ -344,6 +361,7 @@ def test_what_is_decided_is_released_and_its_tables_come_back_at_a_drained_point
         assert desk.queue.state is QueueState.CAUGHT_UP
         assert not desk.controller.wants_pause(10)
         assert desk.controller.wants_pause(11)
+        assert desk.controller.stream_ts == 11
         changed = desk.changed
         await desk.controller.pause(11)
         assert desk.take() == [("stores", 11, 11), ("remove", [10])]
@@ -402,11 +420,92 @@ def test_at_the_end_what_is_decided_is_done_and_the_rest_waits(tmp_path: Path) -
         desk.controller.divert(row(21, T, U))
         await desk.controller.decide(20, SKIP, "", "there")
         desk.take()
-        await desk.controller.finish(21)
+        await desk.controller.finish(22)
         said = desk.take()
-        assert said[-2:] == [("stores", 21, 21), ("remove", [20])]
+        assert said[-2:] == [("stores", 22, 22), ("remove", [20])]
         assert [document["job_id"] for document in desk.controller.documents()] == [10]
-        assert desk.quarantine.seen_ts == 21
+        assert desk.controller.stream_ts == 22
+
+    in_time(main)
+
+
+async def test_at_the_end_what_was_done_by_hand_is_found(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, before={}, already_done=True)
+    await desk.refuse()
+    await desk.controller.finish(11)
+    assert not desk.controller.waits
+
+
+async def test_at_the_end_ddl_of_shared_tables_run_one_after_the_other(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    await desk.refuse(SHARED)
+    desk.controller.divert(row(11, T))
+    second = replace(SHARED, commit_ts=12, job_id=12)
+    assert (await desk.controller.judge(second, 3)).action == KEPT
+    await desk.controller.decide(10, RETRY, "", "there")
+    desk.take()
+    await desk.controller.finish(13)
+    said = desk.take()
+    assert [said.index(step) for step in (("run", SHARED), 11, ("run", second))] == sorted(
+        said.index(step) for step in (("run", SHARED), 11, ("run", second))
+    )
+    assert not desk.controller.waits
+
+
+def test_a_ddl_of_a_shared_table_has_the_stream_pause(tmp_path: Path) -> None:
+    async def main() -> None:
+        desk = Desk(tmp_path)
+        await desk.refuse(SHARED)
+        running = asyncio.create_task(desk.controller.run())
+        await desk.controller.decide(10, RETRY, "", "there")
+        await passes(1.0)
+        assert ("run", SHARED) not in desk.take()
+        assert desk.controller.wants_pause(11)
+        await desk.controller.pause(11)
+        assert ("run", SHARED) in desk.take()
+        desk.controller.stop()
+        await running
+
+    in_time(main)
+
+
+def test_there_is_room_as_soon_as_something_is_applied(tmp_path: Path) -> None:
+    async def main() -> None:
+        desk = Desk(tmp_path)
+        desk.parts.held = desk.parts.full = True
+        await desk.refuse()
+        for ts in (11, 12):
+            desk.controller.divert(row(ts, T))
+        running = asyncio.create_task(desk.controller.run())
+        await desk.controller.decide(10, SKIP, "", "there")
+        await passes(1.0)
+        changed = desk.changed
+        desk.parts.commit()
+        await passes(1.0)
+        assert desk.queue.state.is_releasing
+        assert desk.changed > changed
+        desk.parts.commit()
+        desk.controller.stop()
+        await running
+
+    in_time(main)
+
+
+def test_a_disk_that_has_room_again_is_noticed_though_nothing_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[QuarantineLog] = []
+
+    async def main() -> None:
+        desk = Desk(tmp_path)
+        queue = await desk.refuse()
+        queue.state, changed = QueueState.HALTED, desk.changed
+        monkeypatch.setattr(QuarantineLog, "flush", lambda kept: not flushed.append(kept))
+        running = asyncio.create_task(desk.controller.run())
+        await passes(RETRY_S + 1.0)
+        assert (desk.changed, len(flushed)) == (changed + 1, 1)
+        desk.controller.stop()
+        await running
 
     in_time(main)
 
@@ -423,20 +522,9 @@ def test_every_while_it_looks_at_what_was_done_by_hand(tmp_path: Path) -> None:
         desk.controller.set_rules(())
         await passes(0.4)
         assert desk.said.count(("already_done", DDL)) == 2
-        changed, flushed = desk.changed, 0
-
-        def flush(kept: QuarantineLog) -> bool:
-            nonlocal flushed
-            flushed += 1
-            return True
-
-        before, QuarantineLog.flush = QuarantineLog.flush, flush  # type: ignore[method-assign]
-        try:
-            await passes(0.2)
-        finally:
-            QuarantineLog.flush = before  # type: ignore[method-assign]
+        changed = desk.changed
+        await passes(0.2)
         assert desk.said.count(("already_done", DDL)) == 3
-        assert flushed
         assert desk.changed > changed
         assert desk.queue.state is QueueState.CAUGHT_UP
         desk.controller.stop()
