@@ -193,9 +193,6 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Dispatcher._cut: True  ->  False": _LENGTHS,
         "Dispatcher._cut_carefully: True  ->  False": _LENGTHS,
     },
-    "shards": {
-        "Shards.in_the_way: True  ->  False": _LENGTHS,
-    },
     "keeper": {
         "CheckpointKeeper.close: False  ->  True": "nothing runs there any more",
         "CheckpointKeeper.call: if not backoff.attempts:  ->  if backoff.attempts:": _TOLD,

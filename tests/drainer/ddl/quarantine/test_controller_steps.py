@@ -491,6 +491,32 @@ def test_there_is_room_as_soon_as_something_is_applied(tmp_path: Path) -> None:
     in_time(main)
 
 
+def test_what_is_kept_while_release_ends_is_taken_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        desk = Desk(tmp_path)
+        end = desk.parts.end
+
+        async def slowly(*, drained: bool) -> None:
+            await passes(1.0)
+            await end(drained=drained)
+
+        desk.parts.end = slowly  # type: ignore[method-assign]
+        await desk.refuse()
+        desk.controller.divert(row(11, T))
+        running = asyncio.create_task(desk.controller.run())
+        await desk.controller.decide(10, SKIP, "", "there")
+        await passes(0.5)
+        assert desk.queue.state is QueueState.ENDING
+        desk.controller.divert(row(12, T))
+        await passes(1.0)
+        assert 12 in desk.take()
+        await passes(1.0)
+        desk.controller.stop()
+        await running
+
+    in_time(main)
+
+
 def test_a_disk_that_has_room_again_is_noticed_though_nothing_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -617,11 +643,13 @@ async def test_of_several_who_ask_each_gets_the_one_load(tmp_path: Path) -> None
     desk = Desk(tmp_path)
     tasks = [asyncio.create_task(desk.controller.ask_load(asked(*names), 60.0)) for names in ("tu", "t")]
     await asyncio.sleep(0)
+    again = asyncio.create_task(desk.controller.ask_load(asked("t", "u"), 60.0))
+    await asyncio.sleep(0)
     with pytest.raises(Conflict):
         await desk.controller.ask_load(asked("v"), 60.0)
     await desk.controller.begin_load(12)
-    first, second = await asyncio.gather(*tasks)
-    assert first is second
+    first, second, same = await asyncio.gather(*tasks, again)
+    assert first is second is same
     assert first.tables == {("d", "t"): 13, ("d", "u"): 13}
 
 
