@@ -139,7 +139,8 @@ def _bytes_of(column: Column) -> int:
 
 def fitting(definition: Definition, server: Server, lacks: list[str]) -> Definition:
     """The definition with its longest columns as TEXT or BLOB, where a row would be longer than a server
-    of MySQL's kind allows (TiDB has no such limit), and JSON as LONGTEXT where there is no such type."""
+    of MySQL's kind allows (TiDB has no such limit), JSON as LONGTEXT where there is no such type, and no
+    AUTO_INCREMENT where rows may hold NULL: these servers would make a number of it."""
     if server.dialect is Dialect.TIDB:
         return definition
     keyed = {part.column.lower() for key in definition.keys for part in key.parts}
@@ -150,6 +151,10 @@ def fitting(definition: Definition, server: Server, lacks: list[str]) -> Definit
                 column, type=_LONGTEXT if column.nullable else replace(_LONGTEXT, flag=1)
             )
             lacks.append(f"column {column.name} is longtext instead of json")
+        elif column.auto_increment and column.nullable:
+            kind = replace(column.type, flag=column.type.flag & ~ti.FLAG_AUTO_INCREMENT)
+            columns[number] = replace(column, type=kind)
+            lacks.append(f"column {column.name} is not AUTO_INCREMENT: it may hold NULL")
     total = sum(_bytes_of(column) or 8 for column in columns)
     by_size = sorted(range(len(columns)), key=lambda number: -_bytes_of(columns[number]))
     for number in by_size:

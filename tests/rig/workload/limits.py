@@ -15,6 +15,7 @@ from typing import Final
 from binlog_playground.check.verify import Canonical, ColumnForm, Limit, Raw, TableName
 
 _CODECS: Final = {"latin1": "cp1252", "ascii": "ascii"}
+_THREE_BYTES: Final = ("utf8", "utf8mb3")
 _TINYTEXT, _TEXT = 255, 65535
 
 
@@ -28,6 +29,8 @@ def _outside_charset(column: ColumnForm, expected: Canonical, actual: Canonical)
 
 
 def _is_outside(column: ColumnForm, expected: Canonical) -> bool:
+    if column.charset in _THREE_BYTES:
+        return isinstance(expected, str) and max(expected, default="") > "\uffff"
     codec = _CODECS.get(column.charset)
     if codec is None or expected is None:
         return False
@@ -41,6 +44,8 @@ def _is_outside(column: ColumnForm, expected: Canonical) -> bool:
 
 
 def _with_marks(column: ColumnForm, text: str) -> str:
+    if column.charset in _THREE_BYTES:
+        return re.sub("[\U00010000-\U0010ffff]", "?", text)
     codec = _CODECS[column.charset]
     return text.encode(codec, "replace").decode(codec)
 
@@ -100,7 +105,7 @@ def misplaced(statements: Iterable[tuple[str, str]]) -> dict[TableName, str]:
 MARIADB: Final[tuple[Limit, ...]] = (
     Limit(
         "text outside the character set",
-        "TiDB stores any UTF-8 text in latin1 and ascii columns; MariaDB stores these characters, and "
+        "TiDB stores any UTF-8 text in latin1, ascii and utf8 columns; MariaDB stores their characters, and "
         "of other text the bytes where they fit",
         _outside_charset,
         as_stored,

@@ -146,6 +146,7 @@ def test_a_text_outside_the_charset_is_stored_as_its_bytes_where_they_are_legal_
     assert stored("tinytext", "ascii", "谩a") == "?a"
     assert stored("varchar(9)", "latin1", "é") == "é"
     assert stored("varchar(9)", "utf8mb4", "日") == "日"
+    assert stored("varchar(9)", "utf8", "日😀") == "日?"
 
 
 def test_rows_whose_key_the_charset_lacks_find_each_other() -> None:

@@ -484,6 +484,31 @@ def test_another_tidb_gets_what_only_tidb_has() -> None:
     assert statements(derive(dataclasses.replace(change, server=MYSQL))) == []
 
 
+def test_a_counter_ends_where_rows_may_hold_null() -> None:
+    """As after MODIFY COLUMN c1 INT AUTO_INCREMENT upstream: MySQL would make a number of NULL."""
+
+    def of(flag: int) -> Tracked:
+        column = {"id": 1, "name": name("c1"), "offset": 0, "type": kind(3, 11, Flag=flag), "state": 5}
+        index = {
+            "id": 1,
+            "idx_name": name("k"),
+            "idx_cols": [{"name": name("c1"), "offset": 0, "length": -1}],
+        }
+        return tracked({"id": 1, "cols": [column], "index_info": [index]})
+
+    there = PresentColumn("c1", "int(11)", False, extra="auto_increment")
+    here = {HERE: Present(columns=(there,), keys=(PresentKey("k", (("c1", 0),)),))}
+    change = Change(ActionType.MODIFY_COLUMN, (of(512 | 1),), (of(512),), present=here, server=MARIADB)
+    derived = derive(change)
+    assert statements(derived) == ["ALTER TABLE `d`.`t` CHANGE COLUMN `c1` `c1` int NULL"]
+    assert derived.missing == ("column c1 is not AUTO_INCREMENT: it may hold NULL",)
+    same = PresentColumn("c1", "int(11)", True)
+    done = dataclasses.replace(change, before=(of(512),), present={HERE: Present(columns=(same,))})
+    assert statements(derive(done)) == []
+    on_tidb = statements(derive(dataclasses.replace(change, server=TIDB)))
+    assert on_tidb == ["ALTER TABLE `d`.`t` CHANGE COLUMN `c1` `c1` int NULL AUTO_INCREMENT"]
+
+
 def test_a_counter_goes_back_where_no_row_ids_come_from_it() -> None:
     column = {"id": 1, "name": name("c1"), "offset": 0, "type": kind(3, 11, Flag=3 | 512), "state": 5}
     handle = tracked({"id": 1, "cols": [column], "pk_is_handle": True, "auto_inc_id": 7})
