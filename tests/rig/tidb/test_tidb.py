@@ -29,8 +29,10 @@ def test_random_sql_of_a_real_tidb_is_equal_downstream(scratch: Path, peers: str
     faults = ("--seconds", "15", "--seed", "1", "--kills", "--go-pump")
     status, out, err = run(scratch, "tests.rig.tidb", "--peers", peers, *faults)
     assert status == 0, f"{out}\n{err}"
-    assert "verify: 0" in out
-    assert "0 differences" in out.splitlines()[-1]
+    *_, result = out.splitlines()
+    assert " 0 differences" in result
+    if "{}, 0 differences, 0 DDL waited" in result:  # else `verify` tells of limits, or leaves tables out
+        assert "verify: 0" in out
     assert list(scratch.iterdir()) == []
 
 
