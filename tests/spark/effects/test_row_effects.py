@@ -319,7 +319,7 @@ def test_a_large_binlog_is_read_while_it_is_on_disk(monkeypatch: pytest.MonkeyPa
         file = Spilled(entry.commit_ts, start_ts, len(entry.payload), 0, 0, read)
         return Merged(entry.commit_ts, b"", None, file)
 
-    def pulled(_pumps: object, after_ts: int, until_ts: int) -> Iterator[Merged]:
+    def pulled(_pumps: object, after_ts: int, until_ts: int, _table_ids: object) -> Iterator[Merged]:
         for entry in some:
             yield entry
             gone.add(entry.commit_ts)

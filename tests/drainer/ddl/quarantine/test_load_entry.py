@@ -109,7 +109,7 @@ def test_rows_up_to_the_load_are_in_it_and_later_ones_are_left() -> None:
     quarantine.change(JOINS, position=Position(120))
     assert queue.loading is None
     assert quarantine.rest_of(early).tables == ()
-    assert quarantine.rest_of(late) is late
+    assert quarantine.rest_of(late) == late
     assert not quarantine.is_ripe(queue, 119), "the stream has to have come to it"
     assert quarantine.is_ripe(queue, 120)
     gone, kept = quarantine.divert(rows(115, IN_A))
