@@ -170,7 +170,8 @@ def made(info: TableInfo, **more: Any) -> TableTarget:
     return target_of(TableVersion(info, "d", "t", 1, **more), 1)
 
 
-def served(monkeypatch: pytest.MonkeyPatch) -> Server:
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     """For sessions that lanes open from now on."""
     server = Server()
     monkeypatch.setattr(session, "connect", server.open)

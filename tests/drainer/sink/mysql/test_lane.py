@@ -32,17 +32,11 @@ from tests.drainer.sink.mysql.lane_alone import (
     World,
     begun,
     made,
-    served,
 )
+from tests.drainer.sink.mysql.lane_alone import server as server
 from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Unavailable
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    return served(monkeypatch)
-
 
 # -- batches ----------------------------------------------------------------------------------
 

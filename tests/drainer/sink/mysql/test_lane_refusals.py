@@ -23,15 +23,9 @@ from tests.drainer.sink.mysql.lane_alone import (
     World,
     begun,
     made,
-    served,
 )
+from tests.drainer.sink.mysql.lane_alone import server as server
 from tidb_binlog.errors import Conflict, Corruption, DownstreamError, Unavailable
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    return served(monkeypatch)
-
 
 # -- refusals ---------------------------------------------------------------------------------
 
