@@ -27,6 +27,7 @@ from tests.contract.beds import Medium, MemorySink
 from tests.drainer.support.archive_life import Ready, merged_of
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.tso import compose
 
 T, U = (TableVersion(replace(table(("a", kind("int"))), id=number), "d", "t", 1) for number in (1, 2))
 TAKES = (
@@ -60,6 +61,15 @@ def test_rows_of_a_transaction_around_a_ddl_that_takes_partitions_are_told(actio
     early.note_rows(rows(T, 91, INSERT))
     (told,) = early.told
     assert (told.job_id, told.commit_ts, told.tables) == (7, 100, ["d.t"])
+
+
+def test_a_table_is_watched_as_long_as_a_transaction_may_live() -> None:
+    early = EarlyRows(SystemClock())
+    hour = compose(3_600_000)
+    early.note_ddl(ddl(100, TAKES[0]))
+    early.note_ddl(ddl(200, ActionType.ADD_COLUMN))
+    assert early.watched(100 + hour - 1) == (1,)
+    assert early.watched(100 + hour) == ()
 
 
 class ReadsLarge(MemorySink):

@@ -76,6 +76,7 @@ def test_a_type_change_moves_rows_into_a_column_of_its_own() -> None:
             old = ddl.before.columns[ddl.before.position(new.name)]
             assert new.id == ddl.after.max_column_id > old.id
             pairs.add((old.kind.sql, new.kind.sql))
+    assert set(seen) == {ActionType.ADD_COLUMN, ActionType.MODIFY_COLUMN}, "no turn is lost"
     assert seen[ActionType.MODIFY_COLUMN] > 100
     assert len(pairs) > 40
 
