@@ -364,6 +364,7 @@ async def test_commit_without_prewrite_ends_the_stream_with_data_loss(tmp_path: 
 async def test_a_damaged_index_ends_the_stream_for_a_puller_that_comes_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as storage:
         await put_pair(storage, 10, 11)
+        await wait_watermark(storage, 11)  # an acknowledgement does not wait for the index
         alter(storage.index, {key_of(10): None})
 
     async def life() -> None:

@@ -104,7 +104,9 @@ async def pull(storage: Storage, after: int = 0, *, from_disk: bool = False) -> 
 
 
 def alter(index: Index, changes: Mapping[bytes, bytes | None]) -> None:
-    """Put entries into an index behind its back; None takes one out."""
+    """Put entries into an index behind its back; None takes one out, which must be there."""
+    for key, value in changes.items():
+        assert value is not None or index.store.get(key) is not None, "the index has not followed the log yet"
     with index.store.write_batch() as batch:
         for key, value in changes.items():
             batch.delete(key) if value is None else batch.put(key, value)
