@@ -180,19 +180,22 @@ def _find(cursor: Any, schema: str, name: str) -> tuple[str, str, str] | None:
 
 def _column(row: tuple[Any, ...], checked: frozenset[str]) -> DownstreamColumn:
     name, full, nullable, collation, kind, length, scale, precision, default, extra, charset = row
-    extra = str(extra or "").upper()
+    extra, kind, is_nullable = str(extra or "").upper(), str(kind).lower(), str(nullable).upper() == "YES"
+    counts = "AUTO_INCREMENT" in extra or "AUTO_RANDOM" in extra
     return DownstreamColumn(
         name=str(name),
-        type=str(kind).lower(),
+        type=kind,
         length=int(length or 0),
         digits=int((scale if scale is not None else precision) or 0),
-        nullable=str(nullable).upper() == "YES",
-        has_default=default is not None or "AUTO_INCREMENT" in extra or "AUTO_RANDOM" in extra,
+        nullable=is_nullable,
+        has_default=default is not None or counts,
         generated="VIRTUAL GENERATED" in extra or "STORED GENERATED" in extra or "PERSISTENT" in extra,
         charset=str(charset or "").lower(),
         collation=str(collation or "").lower(),
         checks_json=str(name).lower() in checked,
         full_type=str(full),
+        # A TIMESTAMP gets the current time where explicit_defaults_for_timestamp cannot be set.
+        fills_null=counts or (kind == "timestamp" and not is_nullable),
     )
 
 

@@ -132,6 +132,8 @@ def _is_exact(
     column: Column, here: DownstreamColumn, from_: Dialect, destination: DownstreamColumn, to: Dialect
 ) -> bool:
     family = _FAMILIES.get(column.type.kind)
+    if destination.fills_null and here.nullable:  # the Drainer's way sees the NULL
+        return False
     if family is None or family_of(here) is not family:
         return False
     if family is Family.JSON:

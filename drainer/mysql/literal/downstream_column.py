@@ -13,7 +13,8 @@ class DownstreamColumn:
     """`type` is the name without length; `length` in characters (bytes of binary strings), 0 for others.
 
     `digits` are those after the decimal point, of numbers or of seconds. `charset` and `collation` are "" for
-    what is no text. `full_type` is the type as a definition has it, with the names of an ENUM.
+    what is no text. `full_type` is the type as a definition has it, with the names of an ENUM. `fills_null`:
+    the server stores another value where a NULL is given, and says nothing.
     """
 
     name: str
@@ -27,3 +28,4 @@ class DownstreamColumn:
     collation: str = ""
     checks_json: bool = False
     full_type: str = ""
+    fills_null: bool = False

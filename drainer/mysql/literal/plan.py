@@ -20,6 +20,7 @@ from drainer.mysql.literal.keys import Key, KeyList, Keys, Values, find_keys, ke
 from drainer.mysql.literal.literals import NULL, ColumnSql, column_sql, integer_literal
 from drainer.mysql.literal.quoting import quote_name, text_literal
 from drainer.mysql.literal.row_source import ROW_NAMES, row_source
+from tidb_binlog.errors import DownstreamError
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.rowcodec.layout import Image
 from tidb_binlog.rowcodec.plan import RowReaders
@@ -36,7 +37,7 @@ class Written:
     `unknown` columns are not there, `unwritten` ones are there and computed. `charsets`: of the columns whose
     character set is narrower than utf8mb4. `watched` columns are in a unique key there. `casts_json`: JSON is
     a type of its own there, which no text equals. `downstream`: what columns are there, for comparing.
-    `alternatives`: keys of several columns are not written as a list of rows.
+    `alternatives`: keys of several columns are not written as a list of rows. `label`: of the table.
     """
 
     unknown: frozenset[int] = frozenset()
@@ -46,6 +47,7 @@ class Written:
     casts_json: bool = False
     downstream: Mapping[int, DownstreamColumn] = field(default_factory=dict)
     alternatives: bool = False
+    label: str = ""
 
 
 EVERYTHING: Final = Written()
@@ -73,7 +75,8 @@ class SqlPlan:
                 entry = replace(entry, store=charset.literal, compare=charset.literal, charset=charset)
             downstream = written.downstream.get(column.id)
             if downstream is not None and column.type.tp != JSON:
-                entry = replace(entry, compare=key_literal(entry, downstream))
+                filled = f"{written.label}.{downstream.name}" if downstream.fills_null else ""
+                entry = replace(entry, compare=key_literal(entry, downstream), fills_null=filled)
             described.append(entry)
             return entry.conversion
 
@@ -134,10 +137,7 @@ class SqlPlan:
         return row_source(entries, f"render({self._values('v', self._stored)})")
 
     def _render(self, values: Values) -> bytes:
-        sql = self._sql
-        return b"(%b)" % b",".join(
-            NULL if values[place] is None else sql[place].store(values[place]) for place in self._stored
-        )
+        return b"(%b)" % b",".join(_stored(self._sql[place], values[place]) for place in self._stored)
 
     # -- the key of the row -----------------------------------------------------------------------
 
@@ -439,4 +439,16 @@ def _equals(entry: ColumnSql, value: Any) -> bytes:
 
 
 def _assigned(entry: ColumnSql, value: Any) -> bytes:
-    return b"%b=%b" % (quote_name(entry.column.name), NULL if value is None else entry.store(value))
+    return b"%b=%b" % (quote_name(entry.column.name), _stored(entry, value))
+
+
+def _stored(entry: ColumnSql, value: Any) -> bytes:
+    if value is not None:
+        return entry.store(value)
+    if entry.fills_null:
+        raise DownstreamError(
+            f"a row has NULL in {entry.fills_null}, which is AUTO_INCREMENT or a TIMESTAMP NOT NULL downstream:"
+            " a NULL becomes another value there",
+            hint="let the column hold NULL there, and not be AUTO_INCREMENT; then `binlogctl ddl retry JOB`",
+        )
+    return NULL

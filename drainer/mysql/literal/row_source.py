@@ -2,6 +2,7 @@
 
 Out    statements that return `(1,'abc',NULL)`
 Holds  a value with a quote or a backslash, or bytes that are no text, are left to an expression that escapes
+       So is a NULL that the server would fill
 Why    most rows need no escaping: one template makes them. A row with a NULL does not fit it, and is
        joined of the literals of its values
 
@@ -42,7 +43,9 @@ def row_source(entries: Entries, escaped: str) -> list[str]:
     narrow = any(entry.charset is not None for _, entry in entries)
     fits = "r.isascii()" if narrow else "r.isascii() or is_text(r)"
     give = f"return r if {fits} else {escaped}" if quoted else "return r"
-    joined = [*_odd(quoted, escaped, nulls=True), f'r = b"(%b)" % b",".join(({literals}))', give]
+    filled = " or ".join(f"{value} is None" for value, entry in entries if entry.fills_null)
+    refused = [f"if {filled}: return {escaped}"] if filled else []
+    joined = [*refused, *_odd(quoted, escaped, nulls=True), f'r = b"(%b)" % b",".join(({literals}))', give]
     lines = ["if nulls:", *(f"    {line}" for line in joined)]
     return [*lines, *_odd(quoted, escaped, nulls=False), f"r = {literal}", give]
 

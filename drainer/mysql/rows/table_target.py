@@ -163,6 +163,7 @@ def _plan(
         casts_json=downstream.dialect is not Dialect.MARIADB,
         downstream=theirs_by_id,
         alternatives=downstream.dialect is Dialect.MYSQL,
+        label=downstream.label,
     )
     return compile_sql(version.info, written=written, kind=kind)
 

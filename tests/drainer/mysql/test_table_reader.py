@@ -60,7 +60,8 @@ def test_columns_and_keys(server: Server) -> None:
     table = server.found("T")
     columns = {column.name: column for column in table.columns}
     assert list(columns) == ["Id", "a", "b", "c", "d", "e", "f", "j", "k"]
-    assert columns["Id"] == DownstreamColumn("Id", "int", nullable=False, full_type="int(11)")
+    counts = DownstreamColumn("Id", "int", nullable=False, full_type="int(11)", fills_null=True)
+    assert columns["Id"] == counts
     assert (columns["a"].charset, columns["a"].length, columns["a"].has_default) == ("latin1", 20, False)
     assert [name for name in columns if columns[name].generated] == ["b", "d"]
     assert (columns["e"].digits, columns["f"].digits, columns["c"].nullable) == (4, 3, True)

@@ -229,6 +229,10 @@ def test_what_is_not_exact_has_no_literals(bed: Bed) -> None:
         bed.run(f"ALTER TABLE {THERE}.fast MODIFY c VARCHAR(20) CHARACTER SET latin1")
         assert not exact(info), "text that latin1 has not"
         assert not exact(small(bed, "json")), "each server prints JSON in its own way"
+        assert exact(info := small(bed, "int"))
+        bed.run(f"ALTER TABLE {THERE}.fast MODIFY c INT AUTO_INCREMENT, ADD KEY (c)")
+        assert not exact(info), "a NULL that would become a number"
+        info = small(bed, "varchar(20)")
     bed.run(f"ALTER TABLE {THERE}.fast DROP COLUMN c")
     assert not exact(info), "a column that is not there"
     info = small(bed, "double")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.keys import lane_form_of
-from drainer.mysql.literal.plan import SqlPlan, compile_sql
+from drainer.mysql.literal.plan import SqlPlan, Written, compile_sql
 from drainer.mysql.literal.quoting import quote_name
 from tests.cases import case
 from tests.common.rowcodec.recorded import DELETE, INSERT, events, history
 from tests.common.rowcodec.tables import binary, column, index, key, kind, table
 from tests.drainer.mysql.literal.recorded_weights import GENERAL, UNICODE, collation
 from tests.drainer.support import recorded
+from tidb_binlog.errors import DownstreamError
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.rowcodec.row_error import RowError
 from tidb_binlog.table_info import FieldType, TableInfo
@@ -95,6 +98,30 @@ def test_a_column_that_became_not_null_may_be_absent_from_an_older_row() -> None
     sql, encoder = compile_sql(after, defaults_from=before), RowEncoder(before)
     assert sql.insert_literals(encoder.insert((1, None, None, "x"))) == b"(1,NULL,NULL,'x')"
     assert sql.insert_literals(encoder.insert((1, None, "it's", None))) == b"(1,NULL,'it''s',NULL)"
+
+
+def test_a_null_that_the_server_would_fill_is_refused_by_every_way_to_write_it() -> None:
+    info = table(("id", key("bigint")), ("n", kind("bigint")), ("s", kind("varchar")))
+    column_n = DownstreamColumn("N", "bigint", fills_null=True)
+    written = Written(downstream={info.columns[1].id: column_n}, label="d.t")
+    plan, encoder = compile_sql(info, written=written), RowEncoder(info)
+    row, other = (1, None, "it's"), (1, 7, None)
+    assert plan.insert_literals(encoder.insert(other)) == b"(1,7,NULL)"
+    assert plan.full_row_predicate("delete", encoder.delete(row)).startswith(b"`id`<=>1 AND `n` IS NULL")
+    update = encoder.update(other, row)
+    ways: dict[str, Callable[[], object]] = {
+        "insert": lambda: plan.insert_literals(encoder.insert(row)),
+        "insert without quotes": lambda: plan.insert_literals(encoder.insert((1, None, "its"))),
+        "update": lambda: plan.update_literals(update, plan.update_split(update)),
+        "assignments": lambda: plan.assignments("new", update),
+        "any image": lambda: plan.literals_of("delete", encoder.delete(row)),
+    }
+    for name, write in ways.items():
+        with (
+            case(name),
+            pytest.raises(DownstreamError, match=r"a row has NULL in d\.t\.N, which is AUTO"),
+        ):
+            write()
 
 
 def test_a_row_with_nulls_is_escaped_as_any_other() -> None:

@@ -158,6 +158,7 @@ UNFIT = [
     pytest.param("MODIFY u DATE", (4, "2024-13-45", 4), 1292, id="no date"),
     pytest.param("MODIFY u INT", (4, "four", 4), 1366, id="no number"),
     pytest.param("MODIFY v INT NOT NULL", (4, "2024", None), 1048, id="null"),
+    pytest.param("MODIFY v INT AUTO_INCREMENT, ADD KEY (v)", (4, "2024", None), 0, id="a number for null"),
     pytest.param("ADD CONSTRAINT c CHECK (v <> 99)", (4, "2024", 99), 4025, id="check"),
     pytest.param("ADD g DOUBLE AS (POW(10, v)) STORED", (4, "2024", 400), 1690, id="computed"),
     pytest.param("PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (4))", (4, "a", 4), 1526, id="place"),
