@@ -447,8 +447,8 @@ def _stored(entry: ColumnSql, value: Any) -> bytes:
         return entry.store(value)
     if entry.fills_null:
         raise DownstreamError(
-            f"a row has NULL in {entry.fills_null}, which is AUTO_INCREMENT or a TIMESTAMP NOT NULL downstream:"
-            " a NULL becomes another value there",
+            f"a row has NULL in {entry.fills_null}, which is AUTO_INCREMENT or a TIMESTAMP NOT NULL"
+            " downstream: a NULL becomes another value there",
             hint="let the column hold NULL there, and not be AUTO_INCREMENT; then `binlogctl ddl retry JOB`",
         )
     return NULL
