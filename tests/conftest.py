@@ -26,6 +26,7 @@ from tests import mariadb_state
 from tests.architecture.source import ROOT
 from tests.downstreams import server as server
 from tests.downstreams import server_not_tidb as server_not_tidb
+from tests.fakes import late_threads
 from tests.fakes.etcd_keys import remove_keys
 from tests.kafka_broker import _kafka_broker as _kafka_broker
 from tests.kafka_broker import kafka_broker as kafka_broker
@@ -64,6 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
     logging.getLogger("asyncio").addFilter(_is_of_this_test)
     hypothesis.settings.register_profile("any machine", deadline=None)  # a loaded one is ten times slower
     hypothesis.settings.load_profile("any machine")
+    if seed := os.environ.get(late_threads.SEED):
+        config.pluginmanager.register(late_threads.LateThreads(seed))
     gc.disable()  # until all are collected: what is made until then stays
     if not config.getoption("numprocesses", None):  # not of a process that only waits for its workers
         config.pluginmanager.register(_Watch())

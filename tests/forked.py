@@ -7,6 +7,7 @@ Why     loading is most of what a start costs, and tests start hundreds. Where t
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import multiprocessing
 import os
@@ -103,4 +104,10 @@ def _run(
             os.dup2(descriptor, standard)
             os.close(descriptor)
     sys.argv = [program, *arguments]
-    importlib.import_module(f"{program}.__main__").main()
+    with contextlib.ExitStack() as stack:
+        if "BINLOG_LATE_THREADS" in environment:
+            from tests.fakes import late_threads  # a tenth of a second of imports
+
+            draw = f"{environment[late_threads.SEED]} {environment.get('PYTEST_CURRENT_TEST')} {program}"
+            stack.enter_context(late_threads.late(late_threads.Delays(draw)))
+        importlib.import_module(f"{program}.__main__").main()
