@@ -13,7 +13,7 @@ from typing import Final
 
 from tidb_binlog.rowcodec.datum import NULL_DATUM
 from tidb_binlog.rowcodec.put import put_value
-from tidb_binlog.table_info import DATE_AND_TIME_KINDS, Column, ColumnKind, FieldType
+from tidb_binlog.table_info import DATE_AND_TIME_KINDS, STRING, VARCHAR, Column, ColumnKind, FieldType
 
 _NOT_CONSTANT: Final = "CURRENT_TIMESTAMP"
 
@@ -33,6 +33,11 @@ def absent_datum(column: Column) -> bytes | None:
         assert text is not None
         if field_type.kind in DATE_AND_TIME_KINDS and text.upper().startswith(_NOT_CONSTANT):
             return None
+        if field_type.tp in (STRING, VARCHAR) and field_type.flen >= 0:  # TiDB cuts one that is longer
+            raw = text.encode()[: field_type.flen]
+            return put_value(
+                field_type, raw if field_type.kind is ColumnKind.BINARY else text[: field_type.flen]
+            )
         return put_value(field_type, year_of(text) if field_type.kind is ColumnKind.YEAR else text)
     except (ValueError, TypeError, ArithmeticError):
         return None

@@ -192,6 +192,9 @@ def collate_clause(column: Column, server: Server, lacks: list[str]) -> str:
     return f" {collated(charset, collate)}"
 
 
+_CUT: Final = "column {} has its default cut: that of the upstream is longer than it"
+
+
 def default_clause(column: Column, default: Default | None, server: Server, lacks: list[str]) -> str:
     """` DEFAULT ...`, or nothing."""
     if default is None:
@@ -213,16 +216,18 @@ def default_clause(column: Column, default: Default | None, server: Server, lack
     if column.type.tp in _NO_DEFAULT and not server.text_defaults:
         return f" DEFAULT ({literal(default.text)})"
     if column.type.tp in (ti.STRING, ti.VARCHAR):
-        is_binary = column.type.charset == "binary"
-        text = (
-            default.text.rstrip(chr(0) if is_binary else " ") if column.type.tp == ti.STRING else default.text
-        )
-        # TiDB keeps a byte as three, and takes any text in a session that is not strict.
-        if len(text.encode("utf-8", "surrogateescape") if is_binary else text) > column.type.flen:
-            lacks.append(f"column {column.name} has no default: that of the upstream is longer than it")
-            return ""
-        if is_binary:
-            return f" DEFAULT {literal(text)}"
+        # TiDB keeps a byte as three, and takes any text in a session that is not strict. Rows have it cut.
+        if column.type.charset == "binary":
+            raw = default.text.encode("utf-8", "surrogateescape")
+            shown = raw.rstrip(b"\0") if column.type.tp == ti.STRING else raw
+            if len(shown) > column.type.flen:
+                lacks.append(_CUT.format(column.name))
+                return f" DEFAULT x'{raw[: column.type.flen].hex()}'"
+            return f" DEFAULT {literal(shown.decode('utf-8', 'surrogateescape'))}"
+        text = default.text
+        if len(text.rstrip(" ") if column.type.tp == ti.STRING else text) > column.type.flen:
+            lacks.append(_CUT.format(column.name))
+            default = replace(default, text=text[: column.type.flen])
     charset = Charset(column.type.charset, max(column.type.flen, 0))
     if column.is_text and server.dialect is not Dialect.TIDB and Charset.is_narrow(charset.name):
         raw = default.text.encode("utf-8", "surrogateescape")

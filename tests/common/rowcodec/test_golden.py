@@ -313,11 +313,15 @@ def test_columns_absent_from_a_row() -> None:
         column(15, "set", kind("set", elems=("p", "q", "r")), origin_default="p,r"),
         *(column(16 + n, f"year{n}", kind("year"), origin_default=text) for n, text in enumerate(YEARS)),
         ("year", kind("year", not_null=True)),
+        column(40, "cut", kind("char", flen=2), origin_default="日本語"),
+        column(
+            41, "bytes", binary("varchar", flen=2), origin_default="\ufffdA"
+        ),  # of x'ff41', as TiDB keeps it
     )
     plan = compile_table(info)
     wanted = (
         1, None, 5, 0, "", b"\0\0\0", "00:00:00.0", "0000-00-00 00:00:00", "x", "null", 65, "1.50",
-        "2020-01-02 03:04:05.678", 0.0, "p,r", *YEARS.values(), 0,
+        "2020-01-02 03:04:05.678", 0.0, "p,r", *YEARS.values(), 0, "日本", b"\xef\xbf",
     )  # fmt: skip
     assert plan.decode_insert(bits("0802 00")) == wanted
     assert plan.decode_delete(bits("0802 0802")) == wanted

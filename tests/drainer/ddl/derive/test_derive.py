@@ -632,27 +632,39 @@ def test_a_default_that_its_character_set_cannot_show_is_as_rows_have_it(
 @pytest.mark.integration
 @pytest.mark.parametrize("type_number", [254, 15])
 @pytest.mark.parametrize(
-    ("charset", "longer", "fits"),
+    ("charset", "longer", "cut"),
     [
-        ("binary", "\0\ufffd\0\ufffd", "\0\ufffd"),  # TiDB keeps x'00ff00ff' so
-        ("utf8mb4", "日本語日本語", "日本語日本"),
+        ("binary", "\0\ufffd\0\ufffd", b"\0\xef\xbf\xbd\0"),  # TiDB keeps x'00ff00ff' so
+        ("binary", "\0\0\0\ufffd", b"\0\0\0\xef\xbf"),
+        ("utf8mb4", "日本語日本語", "日本語日本".encode()),
+        ("ascii", "-0.000", b"-0.00"),
     ],
 )
-def test_a_default_that_is_longer_than_its_column_is_left_out(
-    connection: Any, type_number: int, charset: str, longer: str, fits: str
+def test_rows_have_a_default_that_is_longer_than_its_column_cut(
+    connection: Any, type_number: int, charset: str, longer: str, cut: bytes
 ) -> None:
+    """As TiDB shows it of rows that are older than the column."""
     server = server_of(connection)
     collation = "binary" if charset == "binary" else f"{charset}_bin"
     form = {**kind(type_number, flen=5), "Charset": charset, "Collate": collation}
     held = {"id": 2, "name": name("c2"), "offset": 1, "state": 5, "type": form}
-    both = tracked({**simple(1).document, "cols": [*simple(1).document["cols"], {**held, "default": longer}]})
-    assert reach(connection, Change(3, after=(both,)), server).missing == (
-        "column c2 has no default: that of the upstream is longer than it",
-    )
-    reach(connection, Change(4, (both,), (), present={}), server)
+
+    def having(default: str) -> Tracked:
+        column = {**held, "default": default, "origin_default": default}
+        return tracked({**simple(1).document, "cols": [*simple(1).document["cols"], column]})
+
+    one, told = simple(1), ("column c2 has its default cut: that of the upstream is longer than it",)
+    assert reach(connection, Change(3, after=(having(longer),)), server).missing == told
+    reach(connection, Change(4, (having(longer),), (), present={}), server)
+    reach(connection, Change(3, after=(one,)), server)
+    connection.run(b"INSERT INTO d.t VALUES (1)")
+    assert reach(connection, Change(5, (one,), (having(longer),)), server).missing == told
+    shown = b"CONVERT(c2 USING binary)" if charset != "binary" else b"c2"
+    assert connection.rows(b"SELECT %b FROM d.t" % shown) == [(cut,)]
+    reach(connection, Change(4, (having(longer),), (), present={}), server)
+    fits = "\0\ufffd" if charset == "binary" else longer[:5]
     filled = fits + ("" if type_number == 15 else ("\0" if charset == "binary" else " ") * 5)
-    both = tracked({**simple(1).document, "cols": [*simple(1).document["cols"], {**held, "default": filled}]})
-    assert reach(connection, Change(3, after=(both,)), server).missing == ()
+    assert reach(connection, Change(3, after=(having(filled),)), server).missing == ()
 
 
 @pytest.mark.integration
