@@ -101,7 +101,7 @@ def require(kept: bool, rule: str, where: object) -> None:
 
 def read(directory: Path) -> Layout:
     """Everything that lies in a data directory. Raises `Broken`."""
-    files = [_file(fid, path.read_bytes()) for fid, path in _log_files(directory / "value")]
+    files = log_files(directory)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "kv"
         shutil.copytree(directory / "kv", copy)
@@ -115,6 +115,11 @@ def read(directory: Path) -> Layout:
             require(key in (HEAD, HANDLE, MAX_COMMIT_TS, GC_TS, LAST_COMMIT), "no such key", key)
     head, handle = (_pointer(key, stored[key]) if key in stored else None for key in (HEAD, HANDLE))
     return Layout(files, index, head, handle, _integer(stored, MAX_COMMIT_TS), _integer(stored, GC_TS))
+
+
+def log_files(directory: Path) -> list[LogFile]:
+    """The value log of a data directory, whose pump may run: its end may be torn. Raises `Broken`."""
+    return [_file(fid, path.read_bytes()) for fid, path in _log_files(directory / "value")]
 
 
 def _log_files(directory: Path) -> list[tuple[int, Path]]:

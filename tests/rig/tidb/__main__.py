@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import re
+import shutil
 import sys
 import threading
 from collections import Counter
@@ -32,15 +33,13 @@ from tidb_binlog.errors import ConfigError, Unavailable
 
 PROGRAMS: Final = (*SERVERS, "pump", "drainer")
 STALLED_S: Final = 120.0
-_DEAD_TIDB_S: Final = 660.0
-"""A Pump waits ten minutes for a transaction of which TiKV has no trace, since its TiDB was killed."""
 _NOT_FOR_GO: Final = "rename table .* to .*, "
 """Go's Drainer knows tables by their old names after it, and writes rows to others."""
 _DIFFER: Final = re.compile(r"^([\d,]+) rows? differ", re.M)
 _COMPUTED: Final = re.compile(r"([\d,]+) rows differ only in what each server computes")
 _SHOWN: Final = 40
 _BATCHES: Final = "SET GLOBAL tidb_enable_batch_dml = ON"
-_LOAD_S: Final = 180.0
+_LOAD_S: Final = 60.0
 """A value that nothing downstream can hold is tried for as long as the command runs."""
 _UNFINISHED: Final = b"""SELECT job_id FROM information_schema.ddl_jobs
 WHERE state NOT IN ('synced', 'cancelled', 'rollback done') AND job_type NOT LIKE '%subjob%' LIMIT 1"""
@@ -76,7 +75,6 @@ class Campaign:
         self._random = Random(f"{options.seed} kills")
         self._ways = Random(f"{options.seed} ways")
         self._drainer: Node | None = None
-        self._stalled_s = _DEAD_TIDB_S if options.kills else STALLED_S
         self._is_doubled = False
         self._began_ts = ""
         self.waits: list[dict[str, Any]] = []
@@ -87,7 +85,20 @@ class Campaign:
         self.work = Work(cluster.source.connect, log, _NOT_FOR_GO if options.go_drainer else "")
 
     async def run(self) -> int:
-        """Everything; the exit status."""
+        """Everything, while the storages live; the exit status."""
+        work = asyncio.create_task(self._run())
+        death = asyncio.create_task(self._cluster.until_storage_ends())
+        try:
+            await asyncio.wait((work, death), return_when=asyncio.FIRST_COMPLETED)
+            return work.result() if work.done() else death.result()
+        finally:
+            for tidb in self._cluster.source.tidbs:
+                tidb.kill()  # for whose answers sessions wait
+            for task in (work, death):
+                task.cancel()
+            await asyncio.wait((work, death))
+
+    async def _run(self) -> int:
         cluster = self._cluster
         ways = self._ways
         # Without it rows are written by definitions that are not those of the moment, as before version 6.5.
@@ -180,10 +191,12 @@ class Campaign:
         connection = cluster.source.connect()
         while connection.rows(_UNFINISHED):
             await asyncio.sleep(0.5)
+        if self.kills["tidb"]:
+            print(f"{await cluster.end_abandoned()} transactions of dead TiDBs have ended")
         last = int(connection.rows(b"SHOW MASTER STATUS")[0][1])
         connection.close()
         loop = asyncio.get_running_loop()
-        stalled, seen = loop.time() + self._stalled_s, 0
+        stalled, seen = loop.time() + STALLED_S, 0
         while True:
             if drainer.process.died:
                 raise drainer.process.death()
@@ -204,7 +217,7 @@ class Campaign:
             if status["AppliedTS"] >= last:
                 return
             if status["AppliedTS"] != seen:
-                stalled, seen = loop.time() + self._stalled_s, status["AppliedTS"]
+                stalled, seen = loop.time() + STALLED_S, status["AppliedTS"]
             if loop.time() > stalled:
                 raise Unavailable(f"the Drainer stands still: {json.dumps(status)[:3000]}")
             await asyncio.sleep(0.5)
@@ -213,8 +226,9 @@ class Campaign:
         upstream, downstream = self._cluster.source.connect(), self._cluster.open_downstream()
         try:
             source = self._cluster.source
+            computed = lambda table: by_own_rules(source.definition(table))  # noqa: E731
             report = await asyncio.to_thread(
-                compared, upstream, downstream, waiting, lambda table: by_own_rules(source.definition(table))
+                compared, upstream, downstream, waiting, computed, self._cluster.overwritten
             )
         finally:
             upstream.close()
@@ -234,7 +248,11 @@ class Campaign:
         return not code
 
     async def _keep_changes(self) -> None:
-        """All rows that the Pumps have, beside the logs: their directories do not stay."""
+        """All rows that the Pumps have, and their own logs, beside the logs: directories do not stay."""
+        for node in self._cluster.pumps:
+            name = node.process.name
+            kept = self._cluster.supervisor.log_path(name).with_suffix("")
+            shutil.copytree(self._cluster.directory / name / "value", kept / "value")
         until = str(self.status["AppliedTS"])
         every = ("tail", "-from", self._began_ts, "-until", until, "-output", "json")
         _, text = await self._cluster.control(*every, limit_s=_LOAD_S)

@@ -17,16 +17,19 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from binlog_playground.cluster.cluster import Cluster, Node, http_get, http_request
-from binlog_playground.cluster.supervisor import Process
+from binlog_playground.cluster.supervisor import Process, ProcessDied
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import SessionError
 from tests.benchmarks.peer.programs import Programs
+from tests.rig.tidb.binlogs import Overwritten, binlogs, changes, overwritten, unfinished
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
+from tidb_binlog.upstream.tidb import TidbUpstream
+from tidb_binlog.wire.binlog_pb2 import Binlog
 
 SERVERS: Final = ("tidb-server", "pd-server", "unistore-server")
 KEEPS: Final = "10m"
@@ -63,12 +66,16 @@ max-batch-size = 0
 """
 _GO_SYNCER: Final = 'sql-mode = "ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO"'
 """What a session that is not strict has stored, Go's Drainer cannot write in one that is."""
-# The stand-in takes no message over 10 MiB, evaluates none of these functions, answers a DISTINCT of nothing
-# with a row, has no pessimistic locks and no fast index build.
+# The stand-in takes no message over 10 MiB, evaluates none of these functions (those of the second line end
+# it at a document with a time in it), answers a DISTINCT of nothing with a row, has no pessimistic locks and
+# no fast index build.
+_NOT_PUSHED: Final = """\
+regexp regexp_like rlike find_in_set json_contains firstrow
+eq ne lt le gt ge nulleq in cast max min"""
 _SETTINGS: Final = (
     *(
         f"INSERT INTO mysql.expr_pushdown_blacklist VALUES ('{name}', 'tikv', '')"
-        for name in ("regexp", "regexp_like", "rlike", "find_in_set", "json_contains", "firstrow")
+        for name in _NOT_PUSHED.split()
     ),
     "ADMIN RELOAD expr_pushdown_blacklist",
     "SET GLOBAL tidb_txn_mode = 'optimistic'",
@@ -91,6 +98,8 @@ class Storage:
         self.pd_port, *self._ports = free_ports(4)
         self._tidb_ports = [free_ports(2) for _ in range(tidbs)]
         self.port = self._tidb_ports[0][0]
+        self.servers: list[Process] = []
+        """PD and the storage, which nobody kills."""
         self.tidbs: list[Process] = []
 
     @property
@@ -119,6 +128,7 @@ class Storage:
         storage = self._add("unistore-server", f"-config={config}")
         storage.start()
         await self._cluster.until(storage, lambda: self._has_store(f"{self.pd}/pd/api/v1/stores"))
+        self.servers += [pd, storage]
 
     async def start_tidbs(self, *, binlog: bool, settings: Iterable[str] = ()) -> None:
         """Settled for what the storage can do. Pumps run already, if the servers are to write binlogs."""
@@ -276,6 +286,37 @@ class TidbCluster(Cluster):
         """binlogctl: exit status and what it printed."""
         urls = ["-pd-urls", self.etcd_endpoint] if pd else []
         return await _output(["-m", "binlogctl", *arguments, *urls], limit_s)
+
+    async def until_storage_ends(self) -> NoReturn:
+        """Raises `ProcessDied` once PD or a storage has ended, without which everything waits for ever."""
+        storages = [self.source] if self.target is None else [self.source, self.target]
+        while True:
+            for process in (server for storage in storages for server in storage.servers):
+                if process.died:
+                    panics = [line for line in process.tail(200).splitlines() if line.startswith("panic: ")]
+                    raise ProcessDied(f"{process.name} ended by itself: {panics or process.tail(1)}")
+            await asyncio.sleep(0.5)
+
+    def binlogs(self) -> list[Binlog]:
+        """All that the Pumps have."""
+        return binlogs(self.directory / node.process.name for node in self.pumps)
+
+    def overwritten(self, table: tuple[str, str]) -> list[Overwritten]:
+        """Rows of a table without key of which the upstream's binlog contradicts itself."""
+        info = self.source.definition(table)
+        partitions = (info.get("partition") or {}).get("definitions") or ()
+        return overwritten(changes(list(self.binlogs()), {info["id"], *(one["id"] for one in partitions)}))
+
+    async def end_abandoned(self) -> int:
+        """How many transactions without an outcome there are. Those that TiKV has no trace of cannot commit
+        from now on: for what a dead TiDB left, Pumps wait ten minutes. Nobody may write meanwhile."""
+        transactions = unfinished(self.binlogs())
+        upstream = await TidbUpstream.connect(self.etcd_endpoint)
+        try:
+            await upstream.transactions.outcomes(transactions, {start_ts for start_ts, _ in transactions})
+        finally:
+            await upstream.close()
+        return len(transactions)
 
     def _programs(self) -> Programs:
         return Programs(self._peers, self.supervisor, self.etcd_endpoint)
