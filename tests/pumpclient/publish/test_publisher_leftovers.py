@@ -11,6 +11,7 @@ from pumpclient import ClientState, Failure, Options, Publisher
 from pumpclient.publish.publisher import SWEEP_EVERY_S
 from pumpclient.tasks import Background
 from pumpclient.testing import MemoryCluster, settle
+from tests.waiting import PATIENCE_S
 from tidb_binlog.cluster import node
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.upstream_port import Committed, RolledBack, Undecided
@@ -116,7 +117,7 @@ async def test_a_background_task_does_not_die_unheard(caplog: pytest.LogCaptureF
         raise KeyError("of a bug")
 
     background.spawn(dies(), "pumpclient leases")
-    assert await background.wait(1.0)
+    assert await background.wait(PATIENCE_S)
     await settle()
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == [
         "pumpclient leases stopped"

@@ -12,7 +12,7 @@ import pytest
 import pumpclient
 from pumpclient import Options, TransactionLost
 from tests.forked import Forked
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog, rpc
 from tidb_binlog.upstream.standalone import StandaloneUpstream
 from tidb_binlog.wire import pump_pb2
@@ -41,29 +41,34 @@ class PumpProcess:
             self._process.send_signal(number)
         await asyncio.to_thread(self._process.wait)
 
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def log_text(self) -> str:
         return self.directory.with_suffix(".log").read_text()[-3000:]
 
 
 async def connected(endpoint: str, pumps: Sequence[PumpProcess]) -> pumpclient.Publisher:
     """A publisher as soon as all pumps are usable."""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                try:
-                    stream = await pumpclient.open_publisher(endpoint, options=QUICK)
-                except pumpclient.NoPumpRegistered:
-                    await asyncio.sleep(0.05)
-                    continue
-                while len(_usable(stream)) < len(pumps):
-                    await asyncio.sleep(0.05)
-                return stream
-    except TimeoutError:
-        pytest.fail("pumps did not come up:\n" + "\n".join(pump.log_text() for pump in pumps))
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                stream = await pumpclient.open_publisher(endpoint, options=QUICK)
+            except pumpclient.NoPumpRegistered:
+                await asyncio.sleep(0.05)
+                continue
+            await until_usable(stream, pumps)
+            return stream
 
 
-def _usable(stream: pumpclient.Publisher) -> list[str]:
-    return [pump.pump_id for pump in stream.client.pumps() if pump.state and pump.state.value == "usable"]
+async def until_usable(stream: pumpclient.Publisher, pumps: Sequence[PumpProcess]) -> None:
+    def are_usable() -> bool:
+        for pump in pumps:
+            assert pump.runs(), pump.log_text()
+        states = [pump.state.value for pump in stream.client.pumps() if pump.state]
+        return states == ["usable"] * len(pumps)
+
+    await until(are_usable)
 
 
 @pytest.fixture
@@ -149,9 +154,7 @@ async def test_writing_goes_on_while_pumps_are_killed(etcd_clean: str, pumps: li
             while len(committed) < before + 5:  # the other one takes over
                 await asyncio.sleep(0.02)
             await pump.start()
-            async with asyncio.timeout(PATIENCE_S):
-                while len(_usable(stream)) < 2:
-                    await asyncio.sleep(0.05)
+            await until_usable(stream, pumps)
         stop.set()
         await asyncio.gather(*sessions)
         assert await stream.flush(30.0)

@@ -11,6 +11,7 @@ from binlog_playground.cluster.etcd_server import EtcdServer
 from binlogctl.doctor import DoctorOptions, Finding, Severity, examine
 from binlogctl.doctor.config_files import ConfigFiles
 from tests import certificates
+from tests.waiting import PATIENCE_S
 from tidb_binlog import mount
 from tidb_binlog.clock import SystemClock
 
@@ -74,7 +75,7 @@ async def test_urls_of_another_cluster_are_found_and_others_of_the_same_are_fine
             ("http://127.0.0.1:1", Severity.UNCHECKED),
         ):
             path.write_text(f'pd-urls = "{urls}"\naddr = "127.0.0.1:8250"')
-            report = await examine(DoctorOptions(pd_urls=etcd, pump_config=str(path), timeout_s=1.0))
+            report = await examine(DoctorOptions(pd_urls=etcd, pump_config=str(path), timeout_s=PATIENCE_S))
             found = [one.severity for one in report.findings if one.check == "pump.config"]
             assert max(found, key=lambda one: one.rank) is severity
     finally:
@@ -134,7 +135,7 @@ def test_certificates(tmp_path: Path) -> None:
 
 async def test_unusable_tls_files_are_a_finding_and_not_the_end(tmp_path: Path, etcd: str) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
-    report = await examine(DoctorOptions(pd_urls=etcd, ssl_ca=str(tmp_path / "ca.pem"), timeout_s=1.0))
+    report = await examine(DoctorOptions(pd_urls=etcd, ssl_ca=str(tmp_path / "ca.pem"), timeout_s=PATIENCE_S))
     checks = {one.check: one.severity for one in report.findings}
     assert checks["tls.files"] is Severity.ERROR
     assert checks["registry"] is Severity.UNCHECKED
@@ -147,7 +148,7 @@ async def test_downstream_on_the_drainers_own_host_is_not_looked_for_here(tmp_pa
         path.write_text(
             f'pd-urls = "{etcd}"\naddr = "{address}"\n[syncer.to]\nhost = "localhost"\nport = 1\n'
         )
-        report = await examine(DoctorOptions(pd_urls=etcd, drainer_config=str(path), timeout_s=1.0))
+        report = await examine(DoctorOptions(pd_urls=etcd, drainer_config=str(path), timeout_s=PATIENCE_S))
         (found,) = [one for one in report.findings if one.check.startswith("downstream")]
         assert found.severity is severity
 

@@ -12,6 +12,7 @@ import pytest
 from binlogctl.doctor import EXIT_ERROR, DoctorOptions, Report, Severity, examine, main
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.pd import FakePd
+from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.errors import ConfigError
 from tidb_binlog.net.port import free_ports
@@ -33,7 +34,7 @@ async def test_members_stores_and_time_of_pd(kind: str) -> None:
     try:
         await pd.members[2].stop()
         first = pd.endpoints.partition(",")[0]
-        found = checks(await examine(DoctorOptions(pd_urls=first, upstream=kind, timeout_s=2.0)))
+        found = checks(await examine(DoctorOptions(pd_urls=first, upstream=kind, timeout_s=PATIENCE_S)))
     finally:
         listening.close()
         await listening.wait_closed()
@@ -54,7 +55,7 @@ async def test_members_stores_and_time_of_pd(kind: str) -> None:
 
 
 async def test_an_etcd_where_no_pump_was_started_yet(etcd_clean: str) -> None:
-    report = await examine(DoctorOptions(pd_urls=etcd_clean, timeout_s=3.0))
+    report = await examine(DoctorOptions(pd_urls=etcd_clean, timeout_s=PATIENCE_S))
     (found,) = (one for one in report.findings if one.check == "upstream.timestamp")
     assert (found.severity, found.mend) == (
         Severity.ERROR,
