@@ -59,9 +59,14 @@ def _tidb() -> Target:
 
 @contextmanager
 def of_a_campaign(directory: Path) -> Iterator[Target]:
-    """The server of a campaign, by its port: the TiDB that is given, or else a MariaDB of its own."""
+    """The server of a campaign, by its port: the TiDB or MySQL that is given, or else a MariaDB of its own."""
     if TIDB:
         yield _tidb()
+        return
+    if MYSQLD:
+        directory.mkdir()
+        with _mysql(directory) as target:
+            yield target
         return
     server = MariaDbServer()
     server.start(directory)

@@ -1,6 +1,6 @@
 """Death at every command while rows break a key that the upstream gives up, or a DDL waits.
 
-python -m tests.crash.refusal_kills [--every N]     BINLOG_TIDB: see tests/downstreams.py
+python -m tests.crash.refusal_kills [--every N]     BINLOG_TIDB, BINLOG_MYSQLD: see tests/downstreams.py
 
 dropped   DROP INDEX of a unique key, with duplicates before its binlog: the key goes early, once
 shards    a column of two tables that share a target goes when the second one drops it

@@ -1,7 +1,7 @@
 """Death at every command that a drainer sends downstream: before it, and right after it.
 
     python -m tests.crash.statement_kills [--every N] [--processes | --frozen]
-    BINLOG_TIDB=HOST:PORT python -m tests.crash.statement_kills ...     a TiDB, not a MariaDB
+    BINLOG_TIDB, BINLOG_MYSQLD: a TiDB or a MySQL instead of a MariaDB, see tests/downstreams.py
 
 A small history is applied through a proxy that counts commands. At the n-th one everything ends: the apply
 side of this process, or a drainer process by SIGKILL. Then it starts again without the proxy and gets to the

@@ -66,7 +66,7 @@ class Campaign:
         for item in forked:
             before_s = _children_s()
             good = _forked(functools.partial(_all_pass, session, [item]), (600, 600))
-            assert good, "a test fails without a mutant"
+            assert good, f"{item.nodeid} fails without a mutant"
             used_s[item] = _children_s() - before_s
         forked.sort(key=used_s.__getitem__)
         took_s, cpu_s = time.monotonic() - began_s, _children_s() - cpu_s

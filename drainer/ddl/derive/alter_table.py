@@ -306,7 +306,7 @@ def _differs(column: Column, present: PresentColumn, server: Server) -> bool:
     return (
         present.name != column.name
         or not same_column(column, present, server)
-        or not same_default(column, present)
+        or not same_default(column, present, server)
         or present.comment != column.comment
     )
 

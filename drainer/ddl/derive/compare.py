@@ -128,15 +128,15 @@ def comparable(column: Column) -> bool:
     return not (column.type.charset == "binary" and column.type.tp in ti.STRING_TYPES)
 
 
-def same_default(column: Column, present: PresentColumn) -> bool:
+def same_default(column: Column, present: PresentColumn, server: Server) -> bool:
     """What is not `comparable` counts as the same."""
     default, text = column.default, present.default
+    if server.dialect is Dialect.MARIADB and (text or "").upper() == "NULL":
+        text = None  # it prints literals, others the value
     if column.generated or column.auto_increment or (default is not None and default.expression):
         return True
-    if default is None:
-        return text is None or text.upper() == "NULL"
-    if text is None or text.upper() == "NULL":
-        return False
+    if default is None or text is None:
+        return default is text
     if default.is_now:
         return text.lower().startswith(("current_timestamp", "now("))
     if default.bits is not None:
@@ -144,7 +144,9 @@ def same_default(column: Column, present: PresentColumn) -> bool:
         return int(digits or "0", 2) == int.from_bytes(default.bits, "big")
     if not comparable(column):
         return True
-    text_there = _unquoted(text)
+    text_there = _unquoted(text) if server.dialect is Dialect.MARIADB else text
+    if server.dialect is Dialect.MYSQL and column.type.charset == "binary" and _BYTES.fullmatch(text):
+        text_there = bytes.fromhex(text[2:]).decode("utf-8", "surrogateescape")  # an ENUM or a SET
     if column.type.tp in _NUMBERS:
         return _number(text_there) == _number(default.text)
     if column.type.tp in (ti.DATETIME, ti.TIMESTAMP, ti.TIME):
@@ -161,6 +163,7 @@ def _unquoted(text: str) -> str:
     return text
 
 
+_BYTES: Final = re.compile("0x(?:[0-9A-F]{2})*")
 _ESCAPED: Final = {"n": "\n", "r": "\r", "0": "\0"}
 
 
@@ -269,7 +272,7 @@ def _columns(definition: Definition, present: Present, server: Server) -> list[s
             null = "NULL" if other.nullable else "NOT NULL"
             text = f"{subject} is {other.type} {other.collation} {null} {other.extra}"
             lines.append(" ".join(text.split()))
-        elif definition.is_table and not same_default(column, other):
+        elif definition.is_table and not same_default(column, other, server):
             lines.append(f"{subject} has another default")
     expected = [column.name.lower() for column in definition.columns]
     actual = [column.name.lower() for column in present.columns if definition.column(column.name)]

@@ -151,6 +151,48 @@ def test_a_default_year_is_the_one_that_tidb_reads() -> None:
     assert differences(ddl_definition.read(made.document), here, MARIADB) == []
 
 
+@pytest.mark.parametrize(
+    ("upstream", "server", "shown", "same"),
+    [
+        (None, MARIADB, "NULL", True),
+        (None, MYSQL, None, True),
+        (None, MYSQL, "NULL", False),  # a text
+        ("NULL", MYSQL, "NULL", True),
+        ("NULL", MARIADB, "NULL", False),
+        ("NULL", MARIADB, "'NULL'", True),
+        ("x", MARIADB, "'x'", True),
+        ("'x'", MYSQL, "'x'", True),
+        ("x", MYSQL, "'x'", False),
+        ("x", TIDB, None, False),
+    ],
+)
+def test_a_default_is_a_literal_or_a_value(
+    upstream: str | None, server: Server, shown: str | None, same: bool
+) -> None:
+    document = simple(1).document
+    document["cols"][0] |= {
+        "type": kind(ti.VARCHAR, 9, Charset="utf8mb4", Collate="utf8mb4_bin"),
+        "default": upstream,
+    }
+    here = Present(columns=(PresentColumn("c1", "varchar(9)", True, "utf8mb4_bin", shown),))
+    lines = differences(ddl_definition.read(tracked(document).document), here, server)
+    assert lines == ([] if same else ["column c1 has another default"])
+
+
+@pytest.mark.parametrize(("server", "shown"), [(MYSQL, "0x58"), (MYSQL, "X"), (MARIADB, "'X'"), (TIDB, "X")])
+def test_mysql_8_shows_bytes_of_a_default(server: Server, shown: str) -> None:
+    document = simple(1).document
+    document["cols"][0] |= {
+        "type": kind(ti.ENUM, 1, Elems=["x", "X"], Charset="binary", Collate="binary"),
+        "default": "X",
+    }
+    wanted = ddl_definition.read(tracked(document).document)
+    other = shown.replace("58", "78").replace("X", "x")
+    for default, lines in ((shown, []), (other, ["column c1 has another default"])):
+        here = Present(columns=(PresentColumn("c1", "enum('x','X')", True, "binary", default),))
+        assert differences(wanted, here, server) == lines
+
+
 def test_a_converted_column_is_the_same_column_under_a_new_id() -> None:
     after = simple(1, 7)
     after.document["cols"][1]["name"] = name("fresh")

@@ -1,4 +1,7 @@
-"""DDL against meaning: every case of every kind on servers of every kind, and recordings of TiDB on them."""
+"""DDL against meaning: every case of every kind on servers of every kind, and recordings of TiDB on them.
+
+`BINLOG_MYSQLD` and `BINLOG_TIDB`: see tests/downstreams.py.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
 from tests.drainer.ddl.generated.downstream import applied, configured, run
 from tests.drainer.ddl.generated.kinds import KINDS
 from tests.drainer.support.apply_life import clean, differences, read
+from tests.downstreams import of_a_campaign
 
 RECORDED = "ddl", "types", "keys", "charset", "ddl-swap", "ddl-exchange", "ddl-multischema"
 
@@ -39,13 +42,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=8)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        server = MariaDbServer()
-        server.start(Path(directory) / "db")
-        target = Target(server.host, server.port, server.user, server.password)
-        try:
+        with of_a_campaign(Path(directory) / "db") as target:
             wrong = asyncio.run(campaign(target, options.seeds, [options.kind] if options.kind else [*KINDS]))
-        finally:
-            server.stop()
     print(f"{wrong} wrong")
     return int(wrong > 0)
 

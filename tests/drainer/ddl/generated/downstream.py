@@ -114,8 +114,12 @@ def _differences(connection: Connection, table: Table) -> Iterator[tuple[str, ob
             if _wanted(kind, value) != _read(kind, shown):
                 yield name, ("default", value, shown)
     for query, answer in table.answers.items():
+        *statements, query = query.split("; ")
+        for statement in ("BEGIN", *statements):
+            connection.run(statement.encode())
         if (given := connection.rows(query.encode())[0][0]) != answer:
             yield query.split()[1], (answer, given)
+        connection.run(b"ROLLBACK")
 
 
 def _form(kind: ColumnKind, name: bytes) -> bytes:

@@ -378,6 +378,7 @@ def test_cost_of_a_merged_entry_is_small() -> None:
     merger = Merger(0)
     merger.add_source("a", 0)
     merger.add_source("b", 0)
+    merger.pop(BIG)  # the first one makes a class
     merger.push("a", entries(*range(1, 40_000, 2)), 40_000)
     merger.push("b", entries(*range(2, 40_001, 2)), 40_000)
     calls = 0
