@@ -59,7 +59,7 @@ def _tidb() -> Target:
 
 @contextmanager
 def of_a_campaign(directory: Path) -> Iterator[Target]:
-    """The server of a campaign, by its port: the TiDB or MySQL that is given, or else a MariaDB of its own."""
+    """The server of a campaign, by its port: the TiDB or MySQL that is given, else a MariaDB of its own."""
     if TIDB:
         yield _tidb()
         return

@@ -11,6 +11,7 @@ Tests   tests/drainer/reparo/test_applying.py, tests/integration/test_reparo.py
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Final, Protocol
@@ -161,6 +162,7 @@ class Application:
             ddl=seen.ddl,
             seconds=round(_CLOCK.monotonic_s() - began_s, 3),
             drift=runner.mismatches().rows,
+            missing=list(map(str, runner.sink.ddl_runner.missing)),
         )
 
     def _now_ts(self, inspection: Inspection) -> Ts:
@@ -194,7 +196,9 @@ class Application:
             def guard(connection: Any) -> None:
                 store.guard_ddl(connection, role=role)
 
-            return Forgiving(target, stream.schema, stream.route, guard, keep)
+            runner = Forgiving(target, stream.schema, stream.route, guard, keep)
+            runner.missing = deque()  # of all the archive
+            return runner
 
         sink = mysql_sink(
             start,

@@ -25,7 +25,7 @@ class Summary:
     """Of this run; `first_ts` and `last_ts` of what it read. The destination has all up to `upto_ts`.
 
     `finished`: the range is done. `drift`: rows that were not at the destination as they should have been, by
-    table. `rows_by_table`: of a dry run.
+    table. `rows_by_table`: of a dry run. `missing`: what the destination lacks of DDL that this run did.
     """
 
     dest: str
@@ -41,6 +41,7 @@ class Summary:
     seconds: float = 0.0
     drift: dict[str, int] = field(default_factory=dict)
     rows_by_table: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -76,6 +77,7 @@ class Summary:
             f"{name}: {count:,} rows were not there as they should have been"
             for name, count in sorted(self.drift.items())
         ]
+        text += [f"missing at the destination {line}" for line in self.missing]
         if not self.finished:
             text.append("stopped before the end: the same command goes on from here")
         return text

@@ -122,10 +122,7 @@ def _way(lag: LagStatus) -> Markup:
 
 def _waiting(ddl: DdlStatus, node_id: str) -> Markup:
     said = [f"runs now: {ddl.progress}"] if ddl.progress else []
-    said += [
-        f"missing downstream since job {lack.job_id} ({', '.join(lack.tables)}): {'; '.join(lack.missing)}"
-        for lack in reversed(ddl.missing[-ROWS_MAX:])
-    ]
+    said += [f"missing downstream {lack}" for lack in reversed(ddl.missing[-ROWS_MAX:])]
     parts: list[object] = [element("p", line) for line in said]
     if ddl.full:
         parts.append(

@@ -120,6 +120,9 @@ class LackStatus(Struct, kw_only=True):
     tables: list[str] = []
     missing: list[str] = []
 
+    def __str__(self) -> str:
+        return f"since job {self.job_id} ({', '.join(self.tables)}): {'; '.join(self.missing)}"
+
 
 class DdlStatus(Struct, kw_only=True):
     """`progress` of the statement that runs, what the downstream lacks, and what waits. `held_at`: the

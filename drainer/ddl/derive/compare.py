@@ -136,7 +136,7 @@ def same_default(column: Column, present: PresentColumn, server: Server) -> bool
     if column.generated or column.auto_increment or (default is not None and default.expression):
         return True
     if default is None or text is None:
-        return default is text
+        return default is None and text is None
     if default.is_now:
         return text.lower().startswith(("current_timestamp", "now("))
     if default.bits is not None:

@@ -69,6 +69,11 @@ class Refused(DownstreamError):
         self.tables = ddl.tables
 
 
+def recent_lacks() -> deque[LackStatus]:
+    """Make a list of what a downstream lacks of DDL, for a status, which has the last ones."""
+    return deque(maxlen=_MISSING_KEPT)
+
+
 class DdlRunner:
     """Runs DDL on one session of its own; PyMySQL errors come through for the caller to classify.
 
@@ -94,7 +99,7 @@ class DdlRunner:
         self._conversions = conversions
         self._before: tuple[int, fingerprint.Shape] | None = None  # commit_ts and shape of the DDL at hand
         self._refused = 0  # commit_ts of the DDL that was refused last
-        self.missing: deque[LackStatus] = deque(maxlen=_MISSING_KEPT)
+        self.missing = recent_lacks()
         self._under_way = 0  # commit_ts of the DDL whose statement was sent, until its end is known
 
     def close(self) -> None:

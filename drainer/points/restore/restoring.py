@@ -54,7 +54,8 @@ class Outcome:
     """`rows` of the image that this run took up, `changes` of the archive; lanes pass over those that they
     have applied. `upto_ts`: the destination has all up to it. `compared`: rows of the destination that were
     compared; `not_compared`: tables and columns that were not, at last. `drift`: rows that the archive
-    changes and that were not there as they should be, by table."""
+    changes and that were not there as they should be, by table. `missing`: what the destination lacks of
+    DDL that this run did."""
 
     job: str
     begin_ts: Ts
@@ -70,6 +71,7 @@ class Outcome:
     not_compared: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
     drift: dict[str, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -103,6 +105,7 @@ class Outcome:
             for name, count in sorted(self.drift.items())
         ]
         lines += [f"not compared: {line}" for line in self.not_compared]
+        lines += [f"missing at the destination {line}" for line in self.missing]
         lines += self.notes
         if self.finished:
             state = "equal to what image and archive come to"
@@ -296,6 +299,7 @@ class Restoration:
     def _took(self, summary: Summary, outcome: Outcome) -> bool:
         for name, rows in summary.drift.items():
             outcome.drift[name] = outcome.drift.get(name, 0) + rows
+        outcome.missing += summary.missing
         return summary.finished
 
     async def _changes(self, outcome: Outcome) -> bool:

@@ -105,6 +105,7 @@ def lines(summary: ReplaySummary) -> list[str]:
     text_lines.append(f"done      {summary.rows} rows written in {summary.chunks} transactions, {took}")
     if summary.drift:
         text_lines.append(f"drift     {summary.drift} rows downstream were not as they should be: audit it")
+    text_lines += [f"missing   downstream {line}" for line in summary.missing]
     return text_lines
 
 

@@ -13,6 +13,7 @@ Tests   tests/spark/live/test_take_over.py, tests/spark/live/test_refused_rows.p
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import replace
 
 from drainer.app.build_mysql import open_checkpoint, patiently
@@ -55,14 +56,17 @@ from drainer.txn import Ddl
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.observe import log
+from tidb_binlog.status.drainer import LackStatus
 from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.pump_stream")
 
 
-async def open_database(settings: LiveSettings, spark: SparkOf | None, cluster: PumpCluster) -> Database:
-    """At its checkpoint, with the schema of there. Raises what reading it does, `Conflict` where it is
-    another's, `Unfinished`."""
+async def open_database(
+    settings: LiveSettings, spark: SparkOf | None, cluster: PumpCluster, missing: deque[LackStatus]
+) -> Database:
+    """At its checkpoint, with the schema of there. `missing` grows by what it lacks of DDL. Raises what
+    reading it does, `Conflict` where it is another's, `Unfinished`."""
     drainer = replace(settings.drainer, node_id=settings.owner)
     target = target_of(settings.drainer)
     store, start = await open_checkpoint(
@@ -79,7 +83,7 @@ async def open_database(settings: LiveSettings, spark: SparkOf | None, cluster: 
     except BaseException:
         await asyncio.to_thread(store.close)
         raise
-    return Database(settings, spark, cluster, store, start, schema)
+    return Database(settings, spark, cluster, store, start, schema, missing)
 
 
 def taking_of(settings: DrainerConfig) -> Taking:
@@ -116,6 +120,7 @@ class Database(LiveDownstream):
         store: CheckpointStore,
         start: Start,
         schema: TrackedSchema,
+        missing: deque[LackStatus],
     ) -> None:
         self._settings = settings
         self._spark = spark
@@ -123,6 +128,7 @@ class Database(LiveDownstream):
         self._store = store
         self._start = start
         self._schema = schema
+        self._missing = missing
         self._target = target_of(settings.drainer)
         self._policy = Policy(ddl_rules.parse(settings.drainer.ddl_rules))
         self._schema_version = start.checkpoint.schema_version if start.checkpoint else 0
@@ -195,7 +201,7 @@ class Database(LiveDownstream):
     def _runner(self, route: Route) -> DdlRunner:
         drainer, lanes = self._settings.drainer, self._store.lane_table()
         keep = KeepDropped(lanes.schema, lanes.cluster_id, drainer.keep_dropped_s)
-        return DdlRunner(
+        runner = DdlRunner(
             self._target,
             self.tracker,
             route,
@@ -203,6 +209,8 @@ class Database(LiveDownstream):
             keep if drainer.keep_dropped_s else None,
             drainer.ddl_conversions,
         )
+        runner.missing = self._missing
+        return runner
 
     def _plan(self, batch: LiveBatch) -> ReplayPlan:
         settings, first_ts = self._settings, batch.first_ts

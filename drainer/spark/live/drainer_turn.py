@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -34,6 +35,7 @@ from tidb_binlog.clock import SystemClock, look_later
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
+from tidb_binlog.status.drainer import LackStatus
 from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.pump_stream")
@@ -70,8 +72,10 @@ async def take_turn(
     end_ts: Ts,
     stopping: asyncio.Event,
     early_rows: EarlyRows,
+    missing: deque[LackStatus],
 ) -> Turn:
     """Up to a place from `past_ts` on where nothing waits. `end_ts`: at most up to there, 0: no end.
+    `missing` grows by what the downstream lacks of DDL.
 
     Raises what ends a Drainer.
     """
@@ -82,6 +86,7 @@ async def take_turn(
         joining = joining_of(assembled, drainer, cluster.upstream, cluster.registry)
         runner, sink = assembled.runner, assembled.runner.sink
         runner.early_rows = early_rows
+        ends.callback(lambda: missing.extend(sink.ddl_runner.missing))
         start_ts = runner.after_ts
         collector = open_collector(
             drainer,

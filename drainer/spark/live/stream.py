@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from drainer.config.lake_options import LAKES
 from drainer.config.remarks import on_lanes_keys
+from drainer.ddl.run.runner import recent_lacks
 from drainer.lake.warehouse import MIRROR
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState, transactions_of
@@ -47,6 +48,7 @@ from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.late_dataclass import replace
 from tidb_binlog.observe import log
+from tidb_binlog.status.codec import plain
 from tidb_binlog.tso import TS_MAX, Ts
 
 logger = log.get("drainer.pump_stream")
@@ -71,6 +73,7 @@ class PumpStream:
         self.rules: Rules = read_rules(settings.drainer)
         self.stopping = asyncio.Event()
         self.early_rows = EarlyRows(self.clock)
+        self.missing = recent_lacks()
         self._on_batch = on_batch
         self._loop: asyncio.AbstractEventLoop | None = None
         self._number = 0
@@ -105,7 +108,7 @@ class PumpStream:
         for remark in (*settings.drainer.remarks(), *on_lanes_keys(settings.drainer)):
             logger.warning(remark)
         async with PumpCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
-            cluster.show(lambda: self.early_rows.facts)
+            cluster.show(lambda: self.early_rows.facts | {"DDL": {"missing": plain(list(self.missing))}})
             self._end_ts = await cluster.now_ts() if settings.once else 0
             while await self._goes_on(cluster):
                 pass
@@ -128,8 +131,8 @@ class PumpStream:
     async def _as_drainer(self, cluster: PumpCluster, reason: str, past_ts: Ts) -> bool:
         """Whether a stream is to go on after that."""
         began_s = self.clock.monotonic_s()
-        end_ts, early_rows = self._end_ts, self.early_rows
-        turn = await take_turn(self.settings, cluster, reason, past_ts, end_ts, self.stopping, early_rows)
+        end_ts, told = self._end_ts, (self.early_rows, self.missing)
+        turn = await take_turn(self.settings, cluster, reason, past_ts, end_ts, self.stopping, *told)
         seconds = self.clock.monotonic_s() - began_s
         lag_s = tso.age_s(turn.stop_ts, self.clock.wall_s())
         self._number += 1
@@ -141,7 +144,7 @@ class PumpStream:
         """Raises `Unfinished`."""
         settings = self.settings
         if settings.drainer.db_type not in LAKES:
-            return await open_database(settings, self.spark, cluster)
+            return await open_database(settings, self.spark, cluster, self.missing)
         if settings.mode == MIRROR:
             return await open_mirror(settings, self.spark, cluster, self.rules)
         return await open_changelog(settings, self.spark, cluster)

@@ -33,7 +33,8 @@ class ReplaySummary:
     """What a replay did, or would do.
 
     `rows`: keys written over the whole job, also before it was resumed. `drift`: rows downstream that were
-    not as they should be. `changes`: rows in the files that were read, before any selection.
+    not as they should be. `changes`: rows in the files that were read, before any selection. `missing`: what
+    the downstream lacks of DDL that this run did.
     """
 
     job: str
@@ -52,6 +53,7 @@ class ReplaySummary:
     was_done: bool = False
     dry_run: bool = False
     estimated_s: float = 0.0
+    missing: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -102,6 +104,7 @@ def replay(
         seconds=round(clock.monotonic_s() - began_s, 3),
         resumed=state.resumed,
         was_done=state.done,
+        missing=tuple(map(str, run.missing)),
     )
 
 

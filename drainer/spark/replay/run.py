@@ -9,7 +9,8 @@ Holds   tasks run in their order; within one every key is written once, with its
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from drainer.checkpoint.value import Intent
@@ -32,6 +33,7 @@ from drainer.spark.replay.writer import DownstreamTables, Phase, Tables, Undone,
 from drainer.txn import Ddl, TableVersion
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
+from tidb_binlog.status.drainer import LackStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,6 +60,7 @@ class DdlSteps:
         """Everything that the archive has runs, by what it says itself of databases."""
         schema = RelaySchema()
         runner = DdlRunner(target, schema, keep=KeepDropped(SCHEMA, 0, KEPT_S))
+        runner.missing = deque()  # of all the archive
         return cls(runner, lambda ddl: Ruling(APPLY, "it is in the archive"), schema.pass_ddl)
 
 
@@ -100,6 +103,11 @@ class ReplayRun:
         )
         self.job = Job(self._connection, name)
         self._show_progress = show_progress
+
+    @property
+    def missing(self) -> Collection[LackStatus]:
+        """What the downstream lacks of DDL that ran in this life."""
+        return self._ddl.runner.missing
 
     def close(self) -> None:
         self._ends.close()

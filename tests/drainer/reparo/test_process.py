@@ -117,6 +117,8 @@ def test_a_run_that_was_stopped_says_what_to_do() -> None:
     assert done[-1] == "nothing is left to do: all up to commit_ts 9 was done before"
     drift = Summary("mysql", finished=True, drift={"d.t": 3}).lines()
     assert drift[-1] == "d.t: 3 rows were not there as they should have been"
+    lacks = Summary("mysql", finished=True, missing=["since job 7 (d.t): expression key k"]).lines()
+    assert lacks[-1] == "missing at the destination since job 7 (d.t): expression key k"
 
 
 def test_progress_says_how_far_it_is() -> None:

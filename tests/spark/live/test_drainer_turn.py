@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,10 @@ from pyspark.sql import SparkSession
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
+from pumpclient import column
 from tests.crash.small_run import publish
 from tests.drainer.ddl.quarantine.shards import BEGIN, MERGES, T1, T2, statement
-from tests.drainer.support.apply_life import column
+from tests.drainer.support.apply_life import column as column_of
 from tests.drainer.support.made_recording import inserts
 from tests.integration.support.subscribed_shop import shop, write
 from tests.pump.conftest import pump as pump
@@ -32,7 +34,7 @@ from tidb_binlog.table_info import LONG
 
 pytestmark = pytest.mark.integration
 
-NUMBER = replace(column(9, "c", LONG), offset=2)
+NUMBER = replace(column_of(9, "c", LONG), offset=2)
 X1, X2 = (replace(one, columns=(*one.columns[:2], NUMBER)) for one in (T1, T2))
 MODIFIES = tuple(
     statement(ActionType.MODIFY_COLUMN, f"ALTER TABLE `{one.name}` MODIFY `c` INT", one) for one in (X1, X2)
@@ -42,6 +44,7 @@ LOSSY = (
      [(T2, (2, 2, "b"), (2, 2, "7"))], MODIFIES[1], inserts(X2, (5, 5, 50))],
     [(2, 2, 7), (3, 3, 30), (4, 4, 5), (5, 5, 50)],
 )  # fmt: skip
+OF_MYSQL = "utf8mb4_0900_ai_ci"
 FIRST_GOES = [(T1, (1, 1, "a"), None)]
 
 
@@ -134,6 +137,7 @@ async def test_a_ddl_that_is_refused_waits_for_a_decision_and_others_go_on(
     running = asyncio.create_task(asyncio.to_thread(stream.wait))
     try:
         await publisher.add_index("shop.orders", "once", ["item"], unique=True)
+        await publisher.add_column("shop.items", column("by_drainer", f"text COLLATE {OF_MYSQL}"))
         await write(publisher, 3)
         await write(publisher, 3, table="items")
         await until(lambda: waiting(connection) == 1 and count(connection, "items") == 1)
@@ -143,12 +147,24 @@ async def test_a_ddl_that_is_refused_waits_for_a_decision_and_others_go_on(
         await write(publisher, 4)
         await until(lambda: count(connection, "orders") == 4)
         await until(lambda: asyncio.to_thread(is_by_itself, address))
+        await publisher.add_column("shop.items", column("by_stream", f"text COLLATE {OF_MYSQL}"))
+        await write(publisher, 5)
+        await until(lambda: count(connection, "orders") == 5)
+        lacks = await asyncio.to_thread(lacking, address)
     finally:
         stream.stop()
         await running
     assert owner(connection) == ""
+    assert [lack["tables"] for lack in lacks] == [["shop.items"]] * 2
+    for lack, name in zip(lacks, ("by_drainer", "by_stream"), strict=True):
+        assert [line for line in lack["missing"] if line.endswith(OF_MYSQL) and name in line]
     await publisher.close()
     connection.run(b"DROP DATABASE shop")
+
+
+def lacking(address: str) -> Any:
+    with urlopen(f"http://{address}/status", timeout=PATIENCE_S) as reply:
+        return json.load(reply)["DDL"]["missing"]
 
 
 def is_by_itself(address: str) -> bool:

@@ -15,7 +15,8 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import ConnectionLost
 from drainer.reading.archive.decode.reading import read
 from drainer.reading.archive.decode.records import Changes
-from drainer.spark.replay.entry import replay
+from drainer.spark.commands.replay import lines
+from drainer.spark.replay.entry import ReplaySummary, replay
 from drainer.spark.replay.job import SCHEMA, Frozen, Job
 from drainer.spark.replay.plan import ReplayOptions, plan
 from tests.drainer.support.apply_life import clean, cut, differences, run
@@ -92,13 +93,20 @@ def test_hard_history_through_sparks_tasks(
 # What a relay log gives is what the archive gives: reading/archive/test_archive.py has each scenario in each.
 @pytest.mark.parametrize(
     ("scenario", "source"),
-    [*((name, "archive") for name in SCENARIOS), ("keys", "relay"), ("types", "relay")],
+    [*((name, "archive") for name in SCENARIOS), *((name, "relay") for name in ("keys", "types", "ddl"))],
 )
 def test_recorded_scenarios_end_equal_to_tidb(
     target: Target, tmp_path: Path, scenario: str, source: str
 ) -> None:
-    replay(None, str(SOURCES[source](scenario, tmp_path / "archive")), target)
+    summary = replay(None, str(SOURCES[source](scenario, tmp_path / "archive")), target)
+    lacks = ("since job 111 (d1.bg): expression key kg",) if scenario == "ddl" else ()
+    assert summary.missing[:1] == lacks
     assert differences(scenario, target) == []
+
+
+def test_what_the_downstream_lacks_is_printed() -> None:
+    summary = ReplaySummary("j", "/a", 1, 2, 1, 1, 1, 1, missing=("since job 7 (d.t): expression key k",))
+    assert lines(summary)[-1] == "missing   downstream since job 7 (d.t): expression key k"
 
 
 @pytest.mark.parametrize("source", ["go-events", "go-relay"])

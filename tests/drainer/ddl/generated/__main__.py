@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 
 from drainer.mysql.connection import Target
+from tests.downstreams import of_a_campaign
 from tests.drainer.ddl.generated.downstream import applied, configured, run
 from tests.drainer.ddl.generated.kinds import KINDS
 from tests.drainer.support.apply_life import clean, differences, read
-from tests.downstreams import of_a_campaign
 
 RECORDED = "ddl", "types", "keys", "charset", "ddl-swap", "ddl-exchange", "ddl-multischema"
 
@@ -41,9 +41,8 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--seeds", type=int, default=8)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        with of_a_campaign(Path(directory) / "db") as target:
-            wrong = asyncio.run(campaign(target, options.seeds, [options.kind] if options.kind else [*KINDS]))
+    with tempfile.TemporaryDirectory() as directory, of_a_campaign(Path(directory) / "db") as target:
+        wrong = asyncio.run(campaign(target, options.seeds, [options.kind] if options.kind else [*KINDS]))
     print(f"{wrong} wrong")
     return int(wrong > 0)
 

@@ -17,6 +17,7 @@ from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.points.restore import image_source
 from drainer.points.restore.options import RestoreOptions
 from drainer.points.restore.restoring import Restoration
+from drainer.reparo.summary import Summary
 from tests.drainer.points.restore.image_world import ARCHIVE, options, restore, world
 from tests.drainer.support.apply_life import differences, drainer_at_work, run
 from tests.drainer.support.relay_world import items
@@ -82,6 +83,17 @@ def test_a_restore_that_broke_off_goes_on(
     found = restore(wanted)
     assert (found.finished, found.is_equal) == (True, True)
     assert differences("keys", target) == []
+
+
+def test_what_the_destination_lacks_of_definitions_is_said(target: Target, tmp_path: Path) -> None:
+    world(tmp_path, "basic", 0.7)
+    restoration = Restoration(options(target, tmp_path), asyncio.Event())
+    outcome = restoration._outcome()
+    for job in (7, 8):
+        summary = Summary("mysql", finished=True, missing=[f"since job {job} (d.t): expression key k"])
+        assert restoration._took(summary, outcome)
+    lines = [f"missing at the destination since job {job} (d.t): expression key k" for job in (7, 8)]
+    assert outcome.lines()[1:3] == lines
 
 
 def test_a_signal_ends_it_and_the_same_call_goes_on(target: Target, tmp_path: Path) -> None:
