@@ -284,7 +284,8 @@ _EXACT_TYPES: Final = frozenset(
 
 def own_rules(column: Column, definition: Definition) -> list[str]:
     """The line that says that a generated column's values can differ: servers round, print and compare in
-    their own ways. Whole numbers, dates and text in plain functions are computed alike."""
+    their own ways. Whole numbers, dates and text in plain functions are computed alike, but not what becomes
+    a YEAR or a date and may be none: TiDB has the YEAR 2155 where another server has 0."""
     text = re.sub(f"(?s){_TEXT}", "''", column.generated)
     named = [definition.column(name) for name in re.findall(r"`([^`]+)`", text)]
     exact = all(operand is not None and operand.type.tp in _EXACT_TYPES for operand in (column, *named))
@@ -293,7 +294,9 @@ def own_rules(column: Column, definition: Definition) -> list[str]:
     numbers = bool(texts) and re.search(r"(?i)[-+*%]|\b(?:div|mod)\b", text)  # out of a text
     narrow = any(operand.type.charset not in _UNICODE for operand in texts)  # TiDB keeps UTF-8 in them
     strange = re.search(r"/|\d[.e]", text) or numbers or (narrow and _OF_BYTES.search(text))
-    if not column.generated or (exact and plain and not strange):
+    is_as_it_is = re.fullmatch(r"`[^`]+`", text) and all(it and it.type.tp == column.type.tp for it in named)
+    turned = column.type.tp in (ti.YEAR, ti.DATE) and not is_as_it_is
+    if not column.generated or (exact and plain and not strange and not turned):
         return []
     return [f"column {column.name} is computed by the downstream's own rules: its values can differ"]
 
