@@ -145,6 +145,7 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Merger._check_order: len(entries) > 1  ->  len(entries) >= 1": _ONE,
         "Merger.pop: totals[-1] - gone > bytes_max  ->  totals[-1] - gone >= bytes_max": _END,
         "Merger.pop: totals[-1] - gone  ->  totals[-1] + gone": _END,
+        "Merger._merge: limit <= self._merged_ts  ->  limit < self._merged_ts": "no source has more there",
     },
     "group_commit": {
         "GroupCommit.cut: len(sizes) <= self.records_max  ->  len(sizes) < self.records_max": _SHORTCUT,

@@ -237,7 +237,6 @@ class Merger:
         elif pieces:
             self._ready = _merge_pieces(pieces)
         self._totals = list(accumulate(map(len, map(_payload, self._ready))))
-        self._ready_head = 0
         return released
 
     def check(self) -> None:

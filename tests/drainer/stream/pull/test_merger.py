@@ -165,6 +165,8 @@ def test_bytes_are_released_once() -> None:
     assert (stamps(second.entries), second.released) == ([2], {})
     merger.push("b", [], 9)
     assert merger.pop(20).released == {"a": 50}
+    assert merger.pop(20).released == {}
+    assert merger.newest_waiting == 0
 
 
 # -- disorder and duplicates -------------------------------------------------------------------------
