@@ -99,15 +99,19 @@ def connector_of(settings: DrainerConfig) -> Connector:
 
 
 def session_settings(settings: DrainerConfig) -> dict[str, str]:
-    """What a session for mirrors of this configuration is to be made with. A catalog that is not SQLite is
-    the user's to say (`spark.sql.catalog.lake.*`)."""
+    """What a session for mirrors of this configuration is to be made with. Of a REST catalog Spark knows
+    properties by the same names; secrets, and any other catalog, are the user's to say
+    (`spark.sql.catalog.lake.*`)."""
     connector = connector_of(settings)
     chosen = {"spark.sql.extensions": connector.extension, **dict(connector.settings)}
     if connector is ICEBERG_CONNECTOR:
-        prefix = f"spark.sql.catalog.{CATALOG}"
-        chosen[f"{prefix}.cache-enabled"] = "false"  # tables change beside Spark, too
+        of_catalog = {"cache-enabled": "false"}  # tables change beside Spark, too
         if not settings.catalog:
-            chosen |= {f"{prefix}.{key}": value for key, value in sqlite_for_java(settings.warehouse).items()}
+            of_catalog |= sqlite_for_java(settings.warehouse)
+        elif settings.catalog.get("type") == "rest":
+            resolved = settings.catalog_properties
+            of_catalog |= {key: text for key, text in settings.catalog.items() if text == resolved[key]}
+        chosen |= {f"spark.sql.catalog.{CATALOG}.{key}": text for key, text in of_catalog.items()}
     return chosen
 
 
