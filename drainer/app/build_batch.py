@@ -9,6 +9,7 @@ Tests  tests/drainer/app/test_build_own.py, tests/integration/sinks/test_own_sin
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -18,6 +19,7 @@ from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.savepoint import SNAPSHOT_NAME
 from drainer.checkpoint.value import Checkpoint
 from drainer.points.rows.snapshot_position import ROWS_MAX
+from drainer.reading.archive.decode.definitions import of_schema
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.batch.batching import Item
 from drainer.sink.batch.sink_writer import Raised, SinkWriter, is_retriable, words_of
@@ -44,9 +46,11 @@ async def build_batch(
     name: str,
     convert: Convert,
     follow: Callable[[Translator], None] = lambda _translator: None,
+    check_begin: Callable[[Sequence[tuple[str, str]], Ts], None] = lambda _names, _begin_ts: None,
 ) -> Runner[BatchedSink]:
-    """`sink` is made, and not open yet; `follow` is told what translates. Raises `DownstreamError`,
-    `Unavailable`, `Corruption`."""
+    """`sink` is made, and not open yet; `follow` is told what translates. `check_begin`: whether a stream of
+    which nothing is stored may begin now, with tables of these names downstream. Raises `DownstreamError`,
+    `Unavailable`, `Corruption`, and as it."""
     clock = SystemClock()
     begin = SavepointStart(context)
     await lock_data_dir(context, clock)
@@ -66,6 +70,10 @@ async def build_batch(
     )
     logger.info("sink", name=name, commit_ts=place.commit_ts, stores_position=position is not None)
     translator = await begin.translator(place)
+    if stored is None and first is None and context.settings.initial_commit_ts == -1:
+        names = [table.version.downstream for table in of_schema(begin.tracker, begin.rules)]
+        check = functools.partial(asyncio.to_thread, check_begin, names, place.commit_ts)
+        await context.operating.wait_for(check)
     follow(translator)
     batched = BatchedSink(
         writer,

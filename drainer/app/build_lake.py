@@ -6,12 +6,13 @@ Tests  tests/integration/sinks/test_lake.py
 from __future__ import annotations
 
 import datetime
+import functools
 
 from drainer.app.build import BuildContext
 from drainer.app.build_batch import build_batch
 from drainer.config.options import DrainerConfig
 from drainer.lake.lake_sink import LakeItems, LakeSink
-from drainer.lake.warehouse import lake_of
+from drainer.lake.warehouse import check_begin, lake_of
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.runner import Runner
 from tidb_binlog.clock import SystemClock
@@ -20,7 +21,8 @@ from tidb_binlog.clock import SystemClock
 async def build(context: BuildContext) -> Runner[BatchedSink]:
     settings = context.settings
     sink = sink_of(settings, context.upstream.cluster_id)
-    return await build_batch(context, sink, settings.db_type, LakeItems())
+    check = functools.partial(check_begin, lake_of(settings, context.upstream.cluster_id))
+    return await build_batch(context, sink, settings.db_type, LakeItems(), check_begin=check)
 
 
 def sink_of(settings: DrainerConfig, cluster_id: int) -> LakeSink:

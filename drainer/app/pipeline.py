@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,8 @@ from drainer.stream.pull.pull_message import Undecodable
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError
+from tidb_binlog.filesystem import replace_file
+from tidb_binlog.foreign_document import left_in
 from tidb_binlog.observe import log
 from tidb_binlog.process import daemon
 from tidb_binlog.tso import Ts
@@ -100,7 +103,8 @@ class Pipeline:
         if before is not None:
             runner.go_on_telling(before)
         else:
-            runner.early_rows.keep_in(self._early_rows_path)
+            path = self._early_rows_path
+            runner.early_rows.keep_in(lambda: left_in(path), functools.partial(replace_file, path))
         self._runner = runner
         runner.on_wake = collector.asking.hurry
         self._operating.show(runner, collector, self._cluster_id)

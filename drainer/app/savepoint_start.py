@@ -23,6 +23,7 @@ from drainer.sink import Sink
 from drainer.sink.runner import Runner
 from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import read_rules
+from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.tso import Ts
@@ -66,6 +67,7 @@ class SavepointStart:
         self.savepoint = _savepoint_of(context)
         self.policy = Policy(ddl_rules.parse(settings.ddl_rules))
         self.first: FirstRows | None = None
+        self.tracker = SchemaTracker()  # of where the stream begins, once `translator` was asked for
 
     async def stored(self) -> Checkpoint | None:
         """The savepoint as it is. Raises `Corruption`."""
@@ -106,12 +108,12 @@ class SavepointStart:
         context = self._context
         at_ts = context.settings.load_schema_snapshot
         if self.first is not None:
-            tracker = self.first.tracker
+            self.tracker = self.first.tracker
         else:
-            tracker = await context.operating.wait_for(
+            self.tracker = await context.operating.wait_for(
                 lambda: read_schema(context.upstream.history, *place, at_ts=at_ts)
             )
-        translator = Translator(tracker, self.rules, place.commit_ts)
+        translator = Translator(self.tracker, self.rules, place.commit_ts)
         metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))
         return translator
 

@@ -1,15 +1,17 @@
 """Warehouse: what a configuration says of the place of a lake: its tables, and where a stream to it is.
 
 Owns    files in the warehouse for each name and mode: the position, which mirrors there are, how far a first
-        copy is. The one reader of those that are named beside them that lives writes them
+        copy is, what is told of early rows. The one reader of those that are named beside them that lives
+        writes them
 Tests   tests/spark/live/test_lake_stream.py, tests/drainer/compare/verify/test_mirror_comparison.py
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,10 +21,12 @@ from drainer.config.lake_options import ICEBERG
 from drainer.config.options import DrainerConfig
 from drainer.lake.delta import DeltaLake
 from drainer.lake.iceberg import IcebergLake
-from drainer.lake.lake_table import Name
+from drainer.lake.lake_table import Lake, Name, plain_name
 from drainer.places.place import Place
 from tidb_binlog import checked
-from tidb_binlog.errors import ConfigError, Corruption
+from tidb_binlog.errors import ConfigError, Conflict, Corruption
+from tidb_binlog.foreign_document import json_object
+from tidb_binlog.tso import Ts
 
 DIRECTORY: Final = "_tidb-binlog"
 MIRROR: Final = "mirror"
@@ -39,6 +43,23 @@ def lake_of(settings: DrainerConfig, cluster_id: int) -> DeltaLake | IcebergLake
 def app_of(settings: DrainerConfig, cluster_id: int) -> str:
     """The name under which positions are stored in tables."""
     return f"tidb-binlog-{cluster_id}-{settings.name}"
+
+
+def check_begin(lake: Lake, names: Iterable[Name], begin_ts: Ts) -> None:
+    """Whether nothing is lost where a writer begins there that knows of no position. `names`: of the tables
+    that there may be. Raises `Conflict` where rows are older: what came after them is in no table."""
+    with contextlib.closing(lake):
+        lake.open()
+        tables = {name: table for name in map(plain_name, names) if (table := lake.load(name)) is not None}
+    older = {name: table.position for name, table in tables.items() if 0 < table.position <= begin_ts}
+    if older:
+        name = max(older, key=lambda name: older[name])
+        raise Conflict(
+            f"{'.'.join(name)} in the warehouse has rows up to {older[name]}, but where their writer was is"
+            f" not known any more: to begin at {begin_ts} would leave out what came between",
+            hint=f"restore {DIRECTORY} in the warehouse (a Drainer's data-dir); or begin at or below"
+            f" {min(older.values())} (initial-commit-ts, of a stream its start), or in another warehouse",
+        )
 
 
 def named_by_its_mirror(settings: DrainerConfig, cluster_id: int) -> DrainerConfig:
@@ -109,6 +130,14 @@ class LakePosition:
     def store_copy(self, document: Mapping[str, Any]) -> None:
         """Raises `Unavailable`."""
         self.warehouse.put(f"{self._name}.copy", checked.document(document))
+
+    def load_early_rows(self) -> dict[str, Any] | None:
+        """What was stored last; one that is damaged is as good as none. Raises `Unavailable`."""
+        return json_object(self.warehouse.content(f"{self._name}.early-rows") or b"")
+
+    def store_early_rows(self, document: bytes) -> None:
+        """Raises `Unavailable`."""
+        self.warehouse.put(f"{self._name}.early-rows", document)
 
     def forget(self) -> None:
         """Where stream and first copy are, and the mirrors: another copy takes their place. Raises

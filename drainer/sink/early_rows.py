@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from drainer.txn import DELETE, Ddl, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.ddl_job import ActionType
-from tidb_binlog.filesystem import replace_file
-from tidb_binlog.foreign_document import left_in
+from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
 from tidb_binlog.status.codec import plain, read
 from tidb_binlog.status.drainer import EarlyRowsKept, EarlyRowsStatus
@@ -41,36 +41,36 @@ logger = log.get("drainer.applier")
 
 class EarlyRows:
     """Of one life of a stream; the next one of the process goes on from it (`add`), that of the next process
-    from its file (`keep_in`)."""
+    from where this one kept it (`keep_in`)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._path = ""
+        self._store: Callable[[bytes], None] | None = None
         self._told: deque[EarlyRowsStatus] = deque(maxlen=_KEPT)
         self._took: dict[int, EarlyRowsStatus] = {}  # by table id, the last DDL that took a partition
         self._took_ts: Ts = 0
 
     def add(self, before: EarlyRows) -> None:
         """What was told before in this process, and what rows that may follow are told by."""
-        self._path = before._path
+        self._store = before._store
         self._told.extendleft(reversed(before._told))
         self._took = before._took | self._took
         self._took_ts = max(self._took_ts, before._took_ts)
 
-    def keep_in(self, path: str) -> None:
-        """The same of the process before, whose file it was."""
-        kept = read(left_in(path), EarlyRowsKept)
-        self._path = path
+    def keep_in(self, load: Callable[[], object], store: Callable[[bytes], None]) -> None:
+        """The same of the process before, whose document `load` gives. Raises what it does."""
+        kept = read(load(), EarlyRowsKept)
+        self._store = store
         self._told.extend(kept.told)
         self._took = {int(table_id): took for table_id, took in kept.took.items() if table_id.isdecimal()}
         self._took_ts = max((took.commit_ts for took in self._took.values()), default=0)
 
     def _keep(self) -> None:
-        if self._path:
+        if self._store is not None:
             kept = EarlyRowsKept(self.told, {str(table_id): took for table_id, took in self._took.items()})
             try:
-                replace_file(self._path, json.dumps(plain(kept)).encode())
-            except OSError as error:  # no reason to end: rows go on
+                self._store(json.dumps(plain(kept)).encode())
+            except (OSError, BinlogError) as error:  # no reason to end: rows go on
                 logger.warning("what is told of early rows is not kept over a restart", reason=error)
 
     @property

@@ -42,6 +42,7 @@ from drainer.mysql.rows.column_match import FULL
 from drainer.places.place import Place
 from drainer.reading.archive.decode.pump_range import PUMPS
 from drainer.reading.archive.files.selection import Selection
+from drainer.sink.early_rows import EarlyRows
 from drainer.sink.mysql.quarantine_setup import load_waiting
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.downstream import DdlWaits, LiveBatch, LiveDownstream, LiveSettings, RowsWait
@@ -49,12 +50,12 @@ from drainer.spark.live.drainer_turn import Unfinished
 from drainer.spark.replay.job import Frozen, stored
 from drainer.spark.replay.plan import ReplayPlan, ReplayTask
 from drainer.spark.replay.run import DdlSteps, ReplayRun, RowsLeftOut
-from drainer.spark.replay.stream_jobs import LiveJobs
+from drainer.spark.replay.stream_jobs import LiveJobs, StreamRow
 from drainer.spark.replay.writer import Taking
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.txn import Ddl
 from tidb_binlog.clock import SystemClock
-from tidb_binlog.errors import Unavailable
+from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.observe import log
 from tidb_binlog.status.drainer import LackStatus
 from tidb_binlog.tso import Ts
@@ -66,24 +67,51 @@ async def open_database(
     settings: LiveSettings, spark: SparkOf | None, cluster: PumpCluster, missing: deque[LackStatus]
 ) -> Database:
     """At its checkpoint, with the schema of there. `missing` grows by what it lacks of DDL. Raises what
-    reading it does, `Conflict` where it is another's, `Unfinished`."""
+    reading it does, `Conflict` where it is another's or gone, `Unfinished`."""
     drainer = replace(settings.drainer, node_id=settings.owner)
     target = target_of(settings.drainer)
-    store, start = await open_checkpoint(
-        drainer, cluster.upstream, cluster.registry, target, prepare=_check_finished
-    )
+    kept = row_of(settings, cluster)
+
+    async def check(_store: CheckpointStore, start: Start, waits: bool) -> None:
+        if (
+            start.checkpoint is None
+            and drainer.initial_commit_ts == -1
+            and await asyncio.to_thread(kept.is_there)
+        ):
+            raise Conflict(
+                f"downstream {target!r} has no checkpoint of cluster {cluster.upstream.cluster_id} any more,"
+                " but a stream was there before (tidb_binlog.spark_streams)",
+                hint="restore the checkpoint's tables; or say where to begin: --start, initial-commit-ts",
+            )
+        _check_finished(start, waits)
+
+    store, start = await open_checkpoint(drainer, cluster.upstream, cluster.registry, target, prepare=check)
 
     async def load() -> StoredSchema | None:
         return await patiently(lambda: store.load_schema(start), store.close)
 
     history, from_snapshot = cluster.upstream.history, drainer.load_schema_snapshot
     try:
+        await asyncio.to_thread(kept.begin)
         await asyncio.to_thread(open_marks, target)
         schema = await open_schema(store, start, start.floor_ts, history, load, from_snapshot=from_snapshot)
     except BaseException:
         await asyncio.to_thread(store.close)
         raise
     return Database(settings, spark, cluster, store, start, schema, missing)
+
+
+def row_of(settings: LiveSettings, cluster: PumpCluster) -> StreamRow:
+    """What the downstream knows of the stream that owns this checkpoint."""
+    drainer = settings.drainer
+    jobs = LiveJobs.of(cluster.upstream.cluster_id, drainer.checkpoint_schema)
+    return StreamRow(target_of(drainer), jobs)
+
+
+async def remember(early_rows: EarlyRows, settings: LiveSettings, cluster: PumpCluster) -> None:
+    """What the life before told of early rows, and from now on what this one does."""
+    kept = row_of(settings, cluster)
+    await patiently(lambda: early_rows.keep_in(kept.load, kept.store), lambda: None)
 
 
 def taking_of(settings: DrainerConfig) -> Taking:
@@ -96,7 +124,7 @@ def taking_of(settings: DrainerConfig) -> Taking:
     )
 
 
-async def _check_finished(_store: CheckpointStore, start: Start, waits: bool) -> None:
+def _check_finished(start: Start, waits: bool) -> None:
     """Whether a Drainer has to finish what one has left."""
     why = ""
     if not start.drained or start.positions[0] != Position(start.floor_ts):

@@ -14,10 +14,13 @@ from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy, Ruling
 from drainer.ddl.rules import APPLY, STOP
-from drainer.lake.warehouse import LakePosition
+from drainer.lake.warehouse import LakePosition, check_begin, lake_of
+from drainer.reading.archive.decode.definitions import of_schema
 from drainer.sink.ddl_text import stopped
+from drainer.sink.early_rows import EarlyRows
 from drainer.spark.live.downstream import CHANGELOG, LiveDownstream, LiveSettings
 from drainer.spark.source.pump_cluster import PumpCluster
+from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.txn import Ddl
@@ -30,6 +33,17 @@ def named(settings: LiveSettings) -> DrainerConfig:
     """The configuration under the name that positions have: of the Drainer whose it is, or the stream's."""
     drainer = settings.drainer
     return replace(drainer, node_id=drainer.node_id or settings.name)
+
+
+def position_of(settings: LiveSettings, cluster: PumpCluster) -> LakePosition:
+    """Where the stream is."""
+    return LakePosition(named(settings), cluster.upstream.cluster_id, settings.mode)
+
+
+async def remember(early_rows: EarlyRows, settings: LiveSettings, cluster: PumpCluster) -> None:
+    """What the life before told of early rows, and from now on what this one does."""
+    position = position_of(settings, cluster)
+    await asyncio.to_thread(early_rows.keep_in, position.load_early_rows, position.store_early_rows)
 
 
 async def claim(position: LakePosition, name: str, cluster: PumpCluster) -> None:
@@ -61,9 +75,9 @@ class LakeStart:
 
 async def begin(settings: LiveSettings, cluster: PumpCluster) -> LakeStart:
     """Where a stream to a lake goes on, and the schema of there. Raises `Conflict` while a Drainer
-    writes, or another stream."""
+    writes, or another stream; and where the stream's position is gone."""
     drainer = named(settings)
-    position = LakePosition(drainer, cluster.upstream.cluster_id, settings.mode)
+    position = position_of(settings, cluster)
     await claim(position, settings.name, cluster)
     drainer_ts = await cluster.drainer_at(drainer.name) if settings.mode == CHANGELOG else 0
     checkpoint = await asyncio.to_thread(position.load)
@@ -76,11 +90,15 @@ async def begin(settings: LiveSettings, cluster: PumpCluster) -> LakeStart:
             hint="check pd-urls; after restoring the upstream choose another warehouse",
         )
     version = checkpoint.schema_version if checkpoint.commit_ts == floor_ts else 0
+    at_ts = drainer.load_schema_snapshot
+    tracker = await read_schema(cluster.upstream.history, floor_ts, version, at_ts=at_ts)
+    if floor_ts == now_ts:
+        tables = of_schema(tracker, read_rules(drainer))
+        lake = lake_of(drainer, cluster.upstream.cluster_id)
+        await asyncio.to_thread(check_begin, lake, [table.version.downstream for table in tables], floor_ts)
     if not checkpoint.commit_ts:  # a life that ends before its first batch has begun all the same
         await asyncio.to_thread(position.warehouse.make)
         await asyncio.to_thread(position.store, Checkpoint(floor_ts, True, 0))
-    at_ts = drainer.load_schema_snapshot
-    tracker = await read_schema(cluster.upstream.history, floor_ts, version, at_ts=at_ts)
     return LakeStart(position, floor_ts, tracker, Policy(ddl_rules.parse(drainer.ddl_rules)))
 
 

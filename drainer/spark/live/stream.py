@@ -25,6 +25,7 @@ from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState, tr
 from drainer.sink.early_rows import EarlyRows
 from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
+from drainer.spark.live import database, lake
 from drainer.spark.live.changelog import open_changelog
 from drainer.spark.live.database import open_database
 from drainer.spark.live.downstream import (
@@ -109,6 +110,8 @@ class PumpStream:
             logger.warning(remark)
         async with PumpCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
             cluster.show(lambda: self.early_rows.facts | {"DDL": {"missing": plain(list(self.missing))}})
+            place = lake if settings.drainer.db_type in LAKES else database
+            await place.remember(self.early_rows, settings, cluster)
             self._end_ts = await cluster.now_ts() if settings.once else 0
             while await self._goes_on(cluster):
                 pass
@@ -221,7 +224,7 @@ class _Life:
         if ddl is not None:
             self._downstream.passed(ddl)
             early = ddl.early and f"perhaps {ddl.early}"  # no one looks at its rows for it
-            self._stream.early_rows.note_ddl(replace(ddl, early=early))
+            await asyncio.to_thread(self._stream.early_rows.note_ddl, replace(ddl, early=early))
         if rows_wait:
             self.position = bound.stop_ts
         else:

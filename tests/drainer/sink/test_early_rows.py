@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,9 @@ from tests.contract.beds import Medium, MemorySink
 from tests.drainer.support.archive_life import Ready, merged_of
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.ddl_job import ActionType
+from tidb_binlog.errors import Unavailable
+from tidb_binlog.filesystem import replace_file
+from tidb_binlog.foreign_document import left_in
 from tidb_binlog.tso import compose
 
 T, U = (TableVersion(replace(table(("a", kind("int"))), id=number), "d", "t", 1) for number in (1, 2))
@@ -121,7 +125,7 @@ def test_what_was_told_and_what_may_follow_outlives_the_process(tmp_path: Path) 
 
     def life() -> EarlyRows:
         begun = EarlyRows(SystemClock())
-        begun.keep_in(path)
+        begun.keep_in(lambda: left_in(path), functools.partial(replace_file, path))
         return begun
 
     first = life()
@@ -141,9 +145,21 @@ def test_of_a_file_that_says_something_else_nothing_is_told(tmp_path: Path, text
     path = tmp_path / "early-rows.json"
     path.write_text(text)
     early = EarlyRows(SystemClock())
-    early.keep_in(str(path))
+    early.keep_in(lambda: left_in(str(path)), path.write_bytes)  # type: ignore[arg-type]
     early.note_rows(rows(T, 90, INSERT))
     assert early.told == []
+
+
+@pytest.mark.parametrize("error", [OSError("no space"), Unavailable("the bucket is away")])
+def test_what_cannot_be_kept_is_told_all_the_same(error: Exception) -> None:
+    def store(_document: bytes) -> None:
+        raise error
+
+    early = EarlyRows(SystemClock())
+    early.keep_in(lambda: None, store)
+    early.note_ddl(ddl(100, ActionType.DROP_TABLE_PARTITION))
+    early.note_rows(rows(T, 90, INSERT))
+    assert [told.commit_ts for told in early.told] == [100]
 
 
 async def test_a_ddl_is_noted_before_it_is_taken() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from drainer.spark.replay.stream_jobs import Batch
 from pumpclient import Publisher, column
 from tests.contract.lake_beds import BEDS, LakeBed
 from tests.forked import Forked
-from tests.integration.support.drainer_command import command
+from tests.integration.support.drainer_command import command, ended
 from tests.integration.support.subscribed_shop import publish_job, shop, write
 from tests.object_store import SECRET, ObjectStore
 from tests.pump.conftest import pump as pump
@@ -142,6 +143,54 @@ async def test_rows_around_a_ddl_that_took_a_partition_are_told(
     finally:
         stream.stop()
         await running
+    await publisher.close()
+
+
+@pytest.mark.parametrize("bed", ["delta"], indirect=True)
+async def test_the_next_life_knows_which_tables_lost_a_partition(
+    publisher: Publisher, settings: LiveSettings, etcd_clean: str
+) -> None:
+    """Rows of a transaction that began before that may come after it, and what was told stays told."""
+    query = "ALTER TABLE shop.orders TRUNCATE PARTITION p0"
+    async with publisher.transaction() as txn:
+        txn.insert("shop.orders", {"id": 1, "item": "x"})
+        await publish_job(publisher, etcd_clean, ActionType.TRUNCATE_TABLE_PARTITION, query, "orders")
+        await life(settings)
+    for _ in range(2):
+        stream = PumpStream(settings, None)
+        await asyncio.to_thread(stream.wait)
+        assert [told.tables for told in stream.early_rows.told] == [["shop.orders"]]
+    await publisher.close()
+
+
+async def test_who_does_not_know_where_the_stream_was_does_not_begin_now(
+    publisher: Publisher,
+    settings: LiveSettings,
+    bed: LakeBed,
+    etcd_clean: str,
+    free_port: Callable[[], int],
+    tmp_path: Path,
+) -> None:
+    """What came in between would be in no table: neither a stream nor a Drainer of the node id does."""
+    settings = replace(settings, drainer=replace(settings.drainer, node_id="drainer-under-test"))
+    from_now = replace(settings, drainer=replace(settings.drainer, initial_commit_ts=-1))
+    await write(publisher, 1)
+    await life(settings)
+    await life(from_now)
+    shutil.rmtree(bed.warehouse / "_tidb-binlog")
+    await write(publisher, 2)
+    refused = r"shop\.orders in the warehouse has rows up to \d+, but where their writer was is not known"
+    for _ in range(2):
+        with pytest.raises(Conflict, match=refused):
+            await life(from_now)
+    toml = f'pd-urls = "{etcd_clean}"\n[syncer]\ndb-type = "{settings.drainer.db_type}"\n'
+    toml += f'[syncer.to]\nwarehouse = "{bed.warehouse}"\n'
+    drainer = command(tmp_path, etcd_clean, free_port(), toml)
+    for _ in range(2):
+        code, line = ended(drainer)
+        assert (code, "where their writer was is not known" in line) == (5, True), line
+    await life(settings)
+    assert ids(bed) == [1, 2]
     await publisher.close()
 
 

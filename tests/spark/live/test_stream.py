@@ -23,7 +23,7 @@ from drainer.stream.pull import range_cuts
 from drainer.stream.translate import translator
 from drainer.stream.translate.translator import EARLY_ROWS
 from pumpclient import Publisher, column, open_publisher
-from tests.integration.support.subscribed_shop import shop, write
+from tests.integration.support.subscribed_shop import publish_job, shop, write
 from tests.pump.conftest import pump as pump
 from tests.pump.support.process import Start, start_two
 from tests.spark.support.live_stream import life, live_settings
@@ -84,6 +84,43 @@ async def test_rows_that_may_lack_values_of_a_new_column_are_told(
     await life(settings)
     (told,) = (record for record in caplog.records if EARLY_ROWS in record.getMessage())
     assert "shop.orders" in str(vars(told))
+    await publisher.close()
+
+
+async def test_the_next_life_knows_which_tables_lost_a_partition(
+    publisher: Publisher, settings: LiveSettings, etcd_clean: str, connection: Connection
+) -> None:
+    """Rows of a transaction that began before that may come after it, and what was told stays told."""
+    query = "ALTER TABLE shop.orders COMMENT = 'TRUNCATE PARTITION p0'"  # the server's has no partitions
+    async with publisher.transaction() as txn:
+        txn.insert("shop.orders", {"id": 1, "item": "x"})
+        await publish_job(publisher, etcd_clean, ActionType.TRUNCATE_TABLE_PARTITION, query, "orders")
+        await life(settings)
+    for _ in range(2):
+        stream = PumpStream(settings, None)
+        await asyncio.to_thread(stream.wait)
+        assert [told.tables for told in stream.early_rows.told] == [["shop.orders"]]
+    connection.run(b"UPDATE tidb_binlog.spark_streams SET early_rows = '[oh'")
+    await life(settings)
+    await publisher.close()
+
+
+async def test_a_stream_whose_checkpoint_is_gone_does_not_begin_now(
+    publisher: Publisher, settings: LiveSettings, connection: Connection
+) -> None:
+    """What came in between would be nowhere. Where it is to begin can be said."""
+    from_now = replace(settings, drainer=replace(settings.drainer, initial_commit_ts=-1))
+    await life(settings)
+    await life(from_now)
+    for table in ("checkpoint", "drainer_state", "lanes"):
+        connection.run(f"DELETE FROM tidb_binlog.{table}".encode())
+    await write(publisher, 1)
+    for _ in range(2):
+        with pytest.raises(Conflict, match=r"has no checkpoint of cluster .* a stream was there before"):
+            await life(from_now)
+    connection.run(b"DROP DATABASE shop")
+    await life(settings)
+    assert orders(connection) == [(1, "pen 1")]
     await publisher.close()
 
 
