@@ -105,6 +105,22 @@ async def test_the_next_life_knows_which_tables_lost_a_partition(
     await publisher.close()
 
 
+async def test_a_stream_that_ended_before_its_first_batch_begins_where_it_was(
+    publisher: Publisher, settings: LiveSettings, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from_now = replace(settings, drainer=replace(settings.drainer, initial_commit_ts=-1))
+    with monkeypatch.context() as patch:
+        patch.setattr("drainer.spark.live.stream._Life.begun", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await life(from_now)
+    connection.run(b"CREATE DATABASE shop")
+    connection.run(b"CREATE TABLE shop.orders (id INT NOT NULL PRIMARY KEY, item VARCHAR(40))")
+    await write(publisher, 1)
+    await life(from_now)
+    assert orders(connection) == [(1, "pen 1")]
+    await publisher.close()
+
+
 async def test_a_stream_whose_checkpoint_is_gone_does_not_begin_now(
     publisher: Publisher, settings: LiveSettings, connection: Connection
 ) -> None:
