@@ -65,8 +65,14 @@ def changes(binlogs: Collection[Binlog], ids: Collection[int]) -> Iterator[Chang
                 }
                 for kind in mutation.sequence:
                     row = next(rows[kind])
-                    read = datum.read_handle(row, 0)[0] if kind == MutationType.Insert else _rowid(row)
-                    yield Change(commits[start_ts], kind, read)
+                    yield Change(
+                        commits[start_ts], kind, _handle(row) if kind == MutationType.Insert else _rowid(row)
+                    )
+
+
+def _handle(row: bytes) -> int | None:
+    """Of an INSERT; None of a clustered key that is no number."""
+    return datum.read_handle(row, 0)[0] if row[0] == datum.VARINT else None
 
 
 def _rowid(image: bytes) -> int | None:

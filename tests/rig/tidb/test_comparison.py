@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from binlog_playground.check.verify import ColumnForm, ExpectedTable
+from binlog_playground.check.verify import ColumnForm, Difference, ExpectedTable, Report
 from binlog_playground.cluster.mariadb import MariaDbServer
-from tests.rig.tidb.comparison import compared, meaning
+from tests.rig.tidb.binlogs import Overwritten
+from tests.rig.tidb.comparison import compared, meaning, prove
 
 pytestmark = pytest.mark.integration
 
@@ -42,3 +45,23 @@ def test_rows_of_each_form_are_found_without_a_key(mariadb: MariaDbServer) -> No
         one.run(b"DROP DATABASE a")
         one.close()
         other.close()
+
+
+def test_what_an_upstream_contradicts_itself_about_is_shown_and_no_difference(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without a key two inserts with one rowid, as many as rows; with one two rows, of two partitions."""
+    forms = ColumnForm("id", "int", "int"), ColumnForm("v", "int", "int")
+    table = ExpectedTable("a", "t", forms, (), [("1", "1")])
+    once = Overwritten(7, 11, 21)
+    for told, left in (([], 1), ([once], 0), ([once, once], 1)):
+        report = Report(differences=[Difference("a.t", "row exists downstream only", actual=("2", "2"))])
+        prove(report, table, lambda name, told=told: told)
+        assert len(report.differences) == left, told
+    assert f"a.t: TiDB put a row in the place of another one: {once}" in capsys.readouterr().out
+    keyed = replace(table, key=("id",), rows=[("1", "1"), ("2", "5"), ("2", "6")])
+    missing = Difference("a.t", "row is missing downstream", "2", expected=("2", "5"))
+    report = Report(differences=[missing, Difference("a.t", "row differs", "1", expected=("1", "1"))])
+    prove(report, keyed, lambda name: ())
+    assert [one.expected for one in report.differences] == [("1", "1")]
+    assert "[('2', '5'), ('2', '6')]" in capsys.readouterr().out
