@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import pymysql
@@ -70,6 +70,9 @@ TIDB_VARIABLES: Final = (
 )
 TIDB_CHECKS_AT_ONCE: Final = ("tidb_constraint_check_in_place", "1")
 _UNKNOWN_VARIABLE: Final = 1193
+_TRUNCATED: Final = 1265
+_CHANGED: Final = frozenset({1048, 1264, _TRUNCATED, 1292, 1364, 1366, 1406})
+"""Warnings of a session that is not strict: what is stored is not what was given."""
 _FETCH_ROWS: Final = 4000
 _FETCH_ROWS_FIRST: Final = 16
 _FETCH_BYTES: Final = 1 << 20  # about so much of an answer is in memory
@@ -199,12 +202,18 @@ class Connection(pymysql.connections.Connection):
         """Execute one statement; the number of affected (for UPDATE: matched) rows."""
         return int(self.query(statement))
 
-    def run_lax(self, statement: bytes, mode: SessionMode) -> int:
-        """`run`, with values that no strict mode takes. Strict again after an error, too, or closed."""
+    def run_lax(self, statement: bytes, mode: SessionMode, enums: Collection[str] | None = None) -> int:
+        """`run`, with values that no strict mode takes. Strict again after an error, too, or closed.
+
+        With `enums` (columns) only these may hold what they cannot: any other value that the server changed
+        to fit is the `StatementRefused` that it would be in a strict session.
+        """
         strict = b"SET SESSION sql_mode='" + mode.strict.encode() + b"'"
-        self.run(b"SET SESSION sql_mode='" + mode.lax.encode() + b"'")
+        self.run(b"SET SESSION max_error_count=65535,sql_mode='" + mode.lax.encode() + b"'")
         try:
             affected = self.run(statement)
+            if enums is not None:
+                self._refuse_changed(enums)
         except SessionError:
             try:
                 self.run(strict)
@@ -213,6 +222,13 @@ class Connection(pymysql.connections.Connection):
             raise
         self.run(strict)
         return affected
+
+    def _refuse_changed(self, enums: Collection[str]) -> None:
+        named = [f"'{name.lower()}'" for name in enums]
+        for _, number, text in self.rows(b"SHOW WARNINGS"):
+            of_enum = number == _TRUNCATED and any(name in text.lower() for name in named)
+            if number in _CHANGED and not of_enum:
+                raise StatementRefused(number, text)
 
     def rows(self, query: bytes) -> list[tuple[Any, ...]]:
         """Execute a query and return all its rows."""

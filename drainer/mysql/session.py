@@ -74,7 +74,7 @@ def run(connection: Connection, statement: Statement, mode: SessionMode) -> int:
     """Rows that the server says it affected. A strict TiDB looks into no partition if it cannot compute which
     one a value is in, as by TO_DAYS of a date without a month: rows with it are there all the same."""
     if statement.lax:
-        return connection.run_lax(statement.sql, mode)
+        return connection.run_lax(statement.sql, mode, statement.table.sql.enums)
     affected = connection.run(statement.sql)
     if statement.may_have_missed(affected) and connection.dialect is Dialect.TIDB:
         affected += connection.run_lax(statement.sql, mode)

@@ -97,6 +97,7 @@ class SqlPlan:
         self._alternatives = written.alternatives
         self.key_index: Index | None = self._keys.row.index if self._keys.row else None
         self._enums = tuple(place for place in self._stored if self.columns[place].type.tp == ENUM)
+        self.enums: tuple[str, ...] = tuple(self.columns[place].name for place in self._enums)
         self.has_enum: bool = bool(self._enums)
         self._narrow = tuple(place for place in self._stored if self._sql[place].charset is not None)
         self.has_narrow_text: bool = bool(self._narrow)

@@ -18,7 +18,7 @@ Tests   tests/drainer/points/load/test_load.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, Protocol
 
 from drainer.checkpoint.load_progress import ChunkState, LoadProgress
@@ -212,7 +212,8 @@ class Copier:
         bytes_max = min(BYTES_MAX, self._packet() - len(head))
         for some in select.read(source, job.chunk, bytes_max):
             self._pace(some.count, len(some.sql))
-            written = self._lax(head + some.sql) if some.lax else self._execute(head + some.sql)
+            enums = job.table.target.sql.enums
+            written = self._lax(head + some.sql, enums) if some.lax else self._execute(head + some.sql)
             if written != some.count:
                 raise NotLiteral
             self._wrote(job, some.count, len(some.sql))
@@ -228,7 +229,10 @@ class Copier:
                         hint=f"raise max_allowed_packet there, then {AGAIN}",
                     )
                 self._pace(0, size)
-                self._lax(statement.sql) if statement.lax else self._execute(statement.sql)
+                if statement.lax:
+                    self._lax(statement.sql, statement.table.sql.enums)
+                else:
+                    self._execute(statement.sql)
             self._pace(len(rows), 0)
             self._wrote(job, len(rows), sum(map(len, rows)))
 
@@ -297,10 +301,10 @@ class Copier:
         except SessionError as error:
             raise _Downstream(error) from None
 
-    def _lax(self, statement: bytes) -> int:
+    def _lax(self, statement: bytes, enums: Collection[str]) -> int:
         connection = self._open()
         try:
-            return connection.run_lax(statement, self._target.mode)
+            return connection.run_lax(statement, self._target.mode, enums)
         except SessionError as error:
             raise _Downstream(error) from None
 

@@ -77,7 +77,7 @@ class Server:
         self.does(word, sql) if word == "SET" else self.does(word)
         return self.affects[word].pop(0) if self.affects.get(word) else sql.count(b"),(") + 1
 
-    def run_lax(self, sql: bytes, mode: Any) -> int:
+    def run_lax(self, sql: bytes, mode: Any, enums: object) -> int:
         return self.run(sql)
 
     def commit(self) -> None:
