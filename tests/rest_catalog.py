@@ -2,12 +2,13 @@
 
 Its packages come from Maven once, 40 MB, into build/spark; where they cannot be had, or there is no Java, a
 test that asks for it is skipped and says so. Two are classes of Iceberg's tests, which Maven's clients do not
-ask for by name alone: they are fetched by their address.
+ask for by name alone: they are fetched from where the others came from.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import urllib.request
 from collections.abc import Iterator
@@ -22,7 +23,6 @@ from tests.waiting import until_here
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
 
-_MAVEN: Final = "https://repo1.maven.org/maven2/org/apache/iceberg"
 _RELEASE: Final = "1.11.0"
 _JETTY: Final = "12.1.3"
 _PACKAGES: Final = (
@@ -78,11 +78,14 @@ class RestCatalog:
 
 
 def _class_path() -> str:
+    jars = spark_versions.class_path(*_PACKAGES).split(os.pathsep)
+
     def fetch(target: Path) -> None:
+        place = _place_of(next(Path(jar) for jar in jars if jar.endswith(f"iceberg-core-{_RELEASE}.jar")))
         target.mkdir()
         for path in _OF_TESTS:
             try:
-                with urllib.request.urlopen(f"{_MAVEN}/{path}", timeout=_FETCH_S) as reply:
+                with urllib.request.urlopen(f"{place}/{path}", timeout=_FETCH_S) as reply:
                     (target / Path(path).name).write_bytes(reply.read())
             except OSError as error:
                 raise Unavailable(f"{path} cannot be downloaded: {error}") from None
@@ -91,8 +94,15 @@ def _class_path() -> str:
 
     files = spark_versions.once(f"rest-catalog-{_RELEASE}", fetch)
     hadoop = Path(pyspark.__file__).parent.glob("jars/hadoop-client-*.jar")
-    jars = map(str, (*files.glob("*.jar"), *hadoop))
-    return os.pathsep.join([spark_versions.class_path(*_PACKAGES), *jars])
+    return os.pathsep.join([*jars, *map(str, (*files.glob("*.jar"), *hadoop))])
+
+
+def _place_of(core: Path) -> str:
+    """The address below which there is all of Iceberg, as Ivy has noted it beside what it fetched."""
+    noted = core.parents[1] / f"cache/org.apache.iceberg/iceberg-core/ivydata-{_RELEASE}.properties"
+    match = re.search(r"location=(\S+)/iceberg-core/\S+\.jar$", noted.read_text(), re.MULTILINE)
+    assert match is not None, f"{noted} does not say where the jar came from"
+    return match[1].replace("\\:", ":")
 
 
 @pytest.fixture
