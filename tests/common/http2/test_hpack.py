@@ -398,6 +398,7 @@ def test_fields_are_counted_behind_literals() -> None:
 
 def test_state_survives_a_list_that_is_too_large() -> None:
     block = insert(b"a", b"1") + indexed(2) * 9 + insert(b"b", b"2") + literal(b"c", b"3") + indexed(62)
+    block += indexed(1)
     limited, free = decoder(fields_max=3), decoder()
     with pytest.raises(ListTooLarge) as caught:
         limited.decode(block)
@@ -405,6 +406,12 @@ def test_state_survives_a_list_that_is_too_large() -> None:
     assert caught.value.bytes_total == size(listed)
     assert remembered(limited) == remembered(free) == [(b"b", b"2"), (b"a", b"1")]
     assert limited.inserts == free.inserts
+
+
+@pytest.mark.parametrize("before", [b"", indexed(2) * 2], ids=["list", "beyond the limit"])
+def test_an_index_that_is_not_there_is_named(before: bytes) -> None:
+    with pytest.raises(CompressionError, match=r"\b63\b"):
+        decoder(fields_max=1).decode(before + indexed(63))
 
 
 def test_literals_beyond_the_limit_get_no_note_unless_kept() -> None:
