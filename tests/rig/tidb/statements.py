@@ -38,6 +38,7 @@ from tidb_binlog.late_dataclass import dataclass, field
 SCHEMAS: Final = ("a", "b", "C d")
 Name = tuple[str, str]
 Drawn = Callable[..., str]
+_PARTED: Final = "create table {spare} ({parted_key}"
 _ODD: Final = ("C1", "a`b", "日本", "sp ace", "select", "b", "x.y", "Ünï", "c%")
 """Names that need quotes, or differ in nothing but their case."""
 
@@ -110,6 +111,8 @@ class Statements:
         parted = [
             name for name in self._catalogue.partitions if "{split}" not in form or self._is_keyed(name)
         ]
+        if "{split}" in form and not parted:
+            form = _PARTED
         self._table = random.choice(parted) if "{parted}" in form and parted else self._any()
         return self._filled(form)
 

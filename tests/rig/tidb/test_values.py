@@ -59,3 +59,12 @@ def test_every_statement_is_filled() -> None:
         one.split()[0] for one in rows
     }
     assert any("exchange partition `p1` with table `a`.`t2`" in one for one in ddl)
+
+
+def test_a_table_without_a_key_is_not_reorganized() -> None:
+    """TiDB loses rows of it that are written meanwhile."""
+    column = Column("v", "int", True, False, False)
+    catalogue = Catalogue({("a", f"t{number}"): (column,) for number in range(15)})
+    catalogue.partitions = {name: {"p0": "10"} for name in catalogue.tables}
+    statements = Statements(Random(1), catalogue)
+    assert not [one for one in (statements.ddl() for _ in range(2000)) if "reorganize partition `" in one]
