@@ -37,6 +37,8 @@ class StatementProxy:
         self.port = int(self._listener.getsockname()[1])
         self.commands = 0
         self.struck = threading.Event()
+        self._unheard: socket.socket | None = None
+        self._hides = False
         self._freezes = False
         self._thawed = threading.Event()
         self.at = b""
@@ -49,16 +51,18 @@ class StatementProxy:
         *,
         passes: bool = False,
         freezes: bool = False,
+        hides: bool = False,
         word: bytes = b"",
         on_strike: Callable[[], None] = lambda: None,
     ) -> None:
         """Strike at the `at`-th command from now on that begins with `word`, before it or (`passes`) right
-        after it. `freezes`: hold it and the rest back."""
+        after it. `freezes`: hold it and the rest back. `hides`: the server does not hear until `close`, or
+        its answer, that the client is gone, which ends a statement that waits for a lock."""
         self._drop()
         with self._lock:
             self.struck.clear()
             self.commands, self._at, self._passes, self._on_strike = 0, at, passes, on_strike
-            self._word, self._freezes = word, freezes
+            self._word, self._freezes, self._hides, self._unheard = word, freezes, hides, None
             self._thawed.clear()
 
     def thaw(self) -> None:
@@ -118,7 +122,7 @@ class StatementProxy:
                         break
                 if self._is_gone:
                     break
-        self._end(client, server)
+        self._end(client, *(() if server is self._unheard else (server,)))
 
     def _pass(self, packet: bytes, server: socket.socket) -> bool:
         """One packet at a time: what comes after the chosen command on another connection is too late."""
@@ -132,6 +136,8 @@ class StatementProxy:
                 self.at = text[:60]
                 if self._passes:
                     server.sendall(packet)
+                if self._hides:
+                    self._unheard = server
                 self.struck.set()
                 self._on_strike()
                 if not self._freezes:

@@ -162,17 +162,17 @@ async def test_what_an_earlier_life_began_is_waited_for_and_not_run_again(
     target = replace(target, socket="")  # by its port, where the proxy listens
     before, proxy = alters(target), StatementProxy(target.host, target.port)
     try:
-        proxy.arm(1, passes=True, word=b"ALTER TABLE `d`.`t`")
+        proxy.arm(1, passes=True, hides=True, word=b"ALTER TABLE `d`.`t`")
         async with running(found, replace(target, port=proxy.port)) as (life, _):
             await until(proxy.struck.is_set)
             life.sink.stop()
+        async with running(found, target) as (life, task):
+            await until(lambda: rows(target, "u") == [(1, 1), (2, 2)])
+            await until(lambda: life.sink.quarantine.documents()[0]["state"].startswith("running DDL job"))
+            held()
+            assert await task
     finally:
         proxy.close()
-    async with running(found, target) as (life, task):
-        await until(lambda: rows(target, "u") == [(1, 1), (2, 2)])
-        await until(lambda: life.sink.quarantine.documents()[0]["state"].startswith("running DDL job"))
-        held()
-        assert await task
     assert rows(target, "t") == [(1, 1), (2, 2)]
     assert alters(target) - before == 1 + 1  # of the spare table, and of this one
     assert run(target, "SELECT outcome FROM tidb_binlog.ddl_decisions") == [("had run before the last stop",)]
