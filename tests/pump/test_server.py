@@ -184,8 +184,7 @@ async def test_an_oracle_that_gives_nonsense_ends_no_task(tmp_path: Path) -> Non
         one.oracle.timestamp = nonsense  # type: ignore[method-assign]
         marks = asyncio.create_task(write_fake_binlogs(one.storage, one.oracle, lambda: True, 0.001))
         puller = Puller(one, wait=500)
-        assert await puller.is_quiet(0.1)
-        assert "does not hold a number" in one.idle.trouble
+        assert await puller.is_quiet_until(lambda: "does not hold a number" in one.idle.trouble)
         assert not marks.done()
         one.oracle.timestamp = drawn  # type: ignore[method-assign]
         assert (await puller.later())[1] > 500
@@ -204,8 +203,7 @@ async def test_open_prewrite_blocks_the_awaited_watermark_without_more_draws(tmp
     async with pump(tmp_path) as one:
         await one.write(PREWRITE)
         puller = Puller(one, wait=500)
-        assert await puller.is_quiet(0.2)
-        assert one.oracle.draws == 1
+        assert await puller.is_quiet_until(lambda: one.oracle.draws)
         await one.write(COMMIT)
         payloads, watermark = await puller.later()
         assert (payloads, watermark) == ([binlog.join(PREWRITE, COMMIT)], 1_001_000)
@@ -216,8 +214,9 @@ async def test_held_oracle_is_asked_again_at_a_pace(tmp_path: Path) -> None:
     async with pump(tmp_path) as one:
         one.oracle.pinned = 400
         puller = Puller(one, wait=500)
-        assert await puller.is_quiet(0.3)
-        assert 3 <= one.oracle.draws <= 8
+        began_s = asyncio.get_running_loop().time()
+        assert await puller.is_quiet_until(lambda: one.oracle.draws >= 4)
+        assert asyncio.get_running_loop().time() - began_s > 0.1
         one.oracle.pinned = 600
         assert await puller.later() == ([], 600)
 
@@ -347,8 +346,7 @@ async def test_a_commit_from_the_future_raises_nothing_and_the_oracle_is_asked(t
         future_ts = one.oracle.last + tso.compose(2_000)
         puller = Puller(one)
         puller.ask(wait=future_ts, given=future_ts)
-        assert await puller.is_quiet()
-        await until(lambda: one.oracle.draws > 1)
+        assert await puller.is_quiet_until(lambda: one.oracle.draws > 1)
         assert one.storage.watermark < future_ts
 
 
@@ -495,8 +493,7 @@ async def test_upstream_that_does_not_answer_only_delays(
 async def test_undecided_prewrite_is_held_whatever_its_age(tmp_path: Path) -> None:
     async with pump(tmp_path) as one:
         await one.write(PREWRITE)
-        assert await Puller(one, wait=15).is_quiet(0.4)
-        assert len(one.transactions.asked) > 2
+        assert await Puller(one, wait=15).is_quiet_until(lambda: len(one.transactions.asked) > 2)
         assert one.storage.open_count == 1
         assert one.storage.watermark == 0
 

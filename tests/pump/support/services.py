@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from pump.watermark.resolver import Resolver
 from pump.write.disk_guard import DiskGuard
 from tests.pump.support.payloads import opened
 from tests.pump.support.scripted import ScriptedOracle, ScriptedTransactions
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog import binlog
 from tidb_binlog.clock import ManualClock, SystemClock
 from tidb_binlog.cluster import node
@@ -113,8 +113,14 @@ class Puller:
         self._pending = task
         return True
 
+    async def is_quiet_until(self, condition: Callable[[], Any]) -> bool:
+        """Whether nothing comes before that is so."""
+        self._pending = asyncio.ensure_future(anext(self.replies))
+        await until(condition)
+        return not self._pending.done()
+
     async def later(self) -> tuple[list[bytes], int]:
-        """The message after `is_quiet`."""
+        """The message after a quiet time."""
         reply = pump_pb2.PullBatchesResp.FromString(await self._pending)
         return list(reply.payloads), reply.watermark
 
