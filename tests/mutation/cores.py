@@ -147,6 +147,11 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "Merger.pop: totals[-1] - gone  ->  totals[-1] + gone": _END,
         "Merger._merge: limit <= self._merged_ts  ->  limit < self._merged_ts": "no source has more there",
     },
+    "hpack": {
+        "Decoder.decode: fields.clear()  ->  pass": _MEMORY,
+        "Decoder.decode: pos > fields_max  ->  pos >= fields_max": _LONGER,
+        "Decoder._skim: 189 < octet < 255  ->  189 <= octet < 255": "189 is of the branch above",
+    },
     "group_commit": {
         "GroupCommit.cut: len(sizes) <= self.records_max  ->  len(sizes) < self.records_max": _SHORTCUT,
         "GroupCommit.cut: sum(sizes) <= self.bytes_max  ->  sum(sizes) < self.bytes_max": _SHORTCUT,
