@@ -11,12 +11,13 @@ Tests   tests/drainer/reparo/test_applying.py, tests/integration/test_reparo.py
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any, Final, Protocol
 
 from drainer.checkpoint.inspection import Inspection
+from drainer.checkpoint.job_findings import ROWS, TEXTS, JobFindings, StoredLacks
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.config.downstream import target_of
@@ -53,8 +54,9 @@ from drainer.txn import Ddl
 from tidb_binlog import tso
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import DownstreamError, Unavailable
-from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
+from tidb_binlog.status.drainer import LackStatus
 from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.reparo")
@@ -87,7 +89,8 @@ class Stream(Protocol):
 
 
 class Forgiving(DdlRunner):
-    """A DDL that the server says was done is passed over, as the Go tool does."""
+    """A DDL that the server says was done is passed over, as the Go tool does, and told as missing: what is
+    there under its names may be another thing."""
 
     def run(self, ddl: Ddl, text: str | None = None) -> Ran:
         """Run a DDL, or pass over it."""
@@ -99,6 +102,10 @@ class Forgiving(DdlRunner):
             logger.warning(
                 "DDL was done already, says the destination", commit_ts=ddl.commit_ts, reason=error
             )
+            said = f"done already, says the destination (error {error.code}): {text or ddl.query}"
+            names = [".".join(name).rstrip(".") for name in ddl.tables]
+            lack = LackStatus(job_id=ddl.job_id, commit_ts=ddl.commit_ts, tables=names, missing=[said])
+            self.missing.append(lack)
             return Ran()
 
 
@@ -141,7 +148,9 @@ class Application:
         start = await asyncio.to_thread(
             store.start, settings.worker_count, begin_ts, self._now_ts(inspection), initial_is_given=True
         )
-        runner = self._runner(stream, store, start, target)
+        findings = JobFindings(SCHEMA, job.number)
+        await asyncio.to_thread(_create, findings, target)
+        runner = self._runner(stream, store, start, target, findings)
         resumed_ts = runner.sink.start_ts if inspection.stored.state is not None else 0
         stream.take(runner.sink.start_ts)
         logger.info("job", name=job.name, after_ts=runner.sink.start_ts, resumed=bool(resumed_ts))
@@ -149,9 +158,9 @@ class Application:
         tuning = runner.sink.lanes.tasks().values()
         _, drained = await run_to_end(runner, stream.batches(), *tuning, stop=self.stop)
         seen = stream.seen
-        return Summary(
+        return replace(
+            await asyncio.to_thread(summary_of, target, job),
             dest=config.dest_type,
-            job=job.name,
             finished=drained and not self.stop.is_set(),
             resumed_after_ts=resumed_ts,
             first_ts=seen.first_ts,
@@ -161,8 +170,6 @@ class Application:
             rows=runner.rows,
             ddl=seen.ddl,
             seconds=round(_CLOCK.monotonic_s() - began_s, 3),
-            drift=runner.mismatches().rows,
-            missing=list(map(str, runner.sink.ddl_runner.missing)),
         )
 
     def _now_ts(self, inspection: Inspection) -> Ts:
@@ -187,7 +194,7 @@ class Application:
         return ArchiveSource(survey, selection, tables, rules)
 
     def _runner(
-        self, stream: Stream, store: CheckpointStore, start: Start, target: Target
+        self, stream: Stream, store: CheckpointStore, start: Start, target: Target, findings: JobFindings
     ) -> Runner[MysqlSink]:
         settings, clock = self.config.drainer, SystemClock()
         keep = KeepDropped(SCHEMA, store.lane_table().cluster_id, settings.keep_dropped_s)
@@ -197,15 +204,16 @@ class Application:
                 store.guard_ddl(connection, role=role)
 
             runner = Forgiving(target, stream.schema, stream.route, guard, keep)
-            runner.missing = deque()  # of all the archive
+            runner.missing = StoredLacks(findings, target)
             return runner
 
+        applying = applier_settings(settings, lambda _commit_ts: None, clock)
         sink = mysql_sink(
             start,
             store,
             target,
             runner_of(DDL),
-            applier_settings(settings, lambda _commit_ts: None, clock),
+            replace(applying, lane=replace(applying.lane, findings=findings)),
             clock,
             QuarantineSetup(
                 load_waiting(store, foreign=start.foreign),
@@ -219,6 +227,24 @@ class Application:
         )
         control = Control(clock, Limits(rows=self.config.speed))
         return Runner(sink, stream, control, interval_s=settings.checkpoint_interval_s)
+
+
+def _create(findings: JobFindings, target: Target) -> None:
+    with closing(connect(target)) as connection:
+        findings.create(connection)
+
+
+def summary_of(target: Target, job: Job) -> Summary:
+    """What all runs of a job so far have found. Blocks."""
+    findings = JobFindings(SCHEMA, job.number)
+    with closing(connect(target)) as connection:
+        return Summary(
+            "",
+            job.name,
+            drift=findings.counts(connection, ROWS),
+            texts=findings.counts(connection, TEXTS),
+            missing=list(itertools.chain.from_iterable(findings.missing(connection).values())),
+        )
 
 
 def _probe(target: Target) -> None:

@@ -24,8 +24,9 @@ from tidb_binlog.tso import Ts
 class Summary:
     """Of this run; `first_ts` and `last_ts` of what it read. The destination has all up to `upto_ts`.
 
-    `finished`: the range is done. `drift`: rows that were not at the destination as they should have been, by
-    table. `rows_by_table`: of a dry run. `missing`: what the destination lacks of DDL that this run did.
+    `finished`: the range is done. `rows_by_table`: of a dry run. Of all runs of the job: `drift`, rows that
+    were not at the destination as they should have been, by table; `texts`, values that a column's character
+    set does not have, by column; `missing`, what the destination lacks of DDL.
     """
 
     dest: str
@@ -40,6 +41,7 @@ class Summary:
     ddl: int = 0
     seconds: float = 0.0
     drift: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=dict)
     rows_by_table: dict[str, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
@@ -76,6 +78,10 @@ class Summary:
         text += [
             f"{name}: {count:,} rows were not there as they should have been"
             for name, count in sorted(self.drift.items())
+        ]
+        text += [
+            f"{name}: {count:,} values are not in its character set"
+            for name, count in sorted(self.texts.items())
         ]
         text += [f"missing at the destination {line}" for line in self.missing]
         if not self.finished:

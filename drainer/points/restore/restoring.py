@@ -33,7 +33,7 @@ from drainer.reading.archive.decode.definitions import of_archive
 from drainer.reading.archive.files.payload import PB
 from drainer.reading.archive.files.segments import Survey
 from drainer.reading.archive.files.selection import Selection
-from drainer.reparo.applying import Application, Stream, Watch
+from drainer.reparo.applying import Application, Stream, Watch, summary_of
 from drainer.reparo.archive_source import ArchivedTables, ArchiveSource
 from drainer.reparo.job import check_no_drainer, inspected
 from drainer.reparo.ordered_records import surveyed
@@ -53,9 +53,10 @@ from tidb_binlog.tso import Ts
 class Outcome:
     """`rows` of the image that this run took up, `changes` of the archive; lanes pass over those that they
     have applied. `upto_ts`: the destination has all up to it. `compared`: rows of the destination that were
-    compared; `not_compared`: tables and columns that were not, at last. `drift`: rows that the archive
-    changes and that were not there as they should be, by table. `missing`: what the destination lacks of
-    DDL that this run did."""
+    compared; `not_compared`: tables and columns that were not, at last. Of all runs: `drift`, rows that the
+    archive changes and that were not there as they should be, by table, but for tables that were compared
+    since; `texts`, values that a column's character set does not have; `missing`, what the destination lacks
+    of DDL."""
 
     job: str
     begin_ts: Ts
@@ -71,6 +72,7 @@ class Outcome:
     not_compared: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
     drift: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -105,6 +107,10 @@ class Outcome:
             for name, count in sorted(self.drift.items())
         ]
         lines += [f"not compared: {line}" for line in self.not_compared]
+        lines += [
+            f"{name}: {count:,} values are not in its character set"
+            for name, count in sorted(self.texts.items())
+        ]
         lines += [f"missing at the destination {line}" for line in self.missing]
         lines += self.notes
         if self.finished:
@@ -219,12 +225,13 @@ class Restoration:
         if not self.options.beside_drainer:
             await asyncio.to_thread(check_no_drainer, self._target)
         done_ts = await self._done_ts()
+        self._took(await asyncio.to_thread(summary_of, self._target, self.options.job), outcome)
         whole = True
         if self._manifest is not None and done_ts <= self.begin_ts:
             whole = await self._image(done_ts, outcome)
         if whole and outcome.is_equal and self._survey is not None:
             whole = await self._changes(outcome)
-        if whole and outcome.is_equal and self._survey is not None:
+        if whole and not outcome.different and self._survey is not None:
             await self._compare(outcome, self._all_items, "destination")
         outcome.finished = whole and not self.stop.is_set()
         outcome.seconds = round(_CLOCK.monotonic_s() - began_s, 3)
@@ -297,9 +304,7 @@ class Restoration:
         return True
 
     def _took(self, summary: Summary, outcome: Outcome) -> bool:
-        for name, rows in summary.drift.items():
-            outcome.drift[name] = outcome.drift.get(name, 0) + rows
-        outcome.missing += summary.missing
+        outcome.drift, outcome.texts, outcome.missing = summary.drift, summary.texts, summary.missing
         return summary.finished
 
     async def _changes(self, outcome: Outcome) -> bool:
@@ -327,6 +332,9 @@ class Restoration:
         outcome.compared += checked.rows
         outcome.different += checked.different
         outcome.not_compared = checked.not_compared
+        outcome.drift = {
+            name: rows for name, rows in outcome.drift.items() if name.lower() not in checked.equal
+        }
 
     def _checked(self, items: Callable[[ExitStack], Iterator[Item]]) -> Checked:
         with ExitStack() as ends:
@@ -353,9 +361,11 @@ class Restoration:
 
 @dataclass(slots=True)
 class Checked:
-    """`rows`: that were compared and are equal, or not. Lines name the table."""
+    """`rows`: that were compared and are equal, or not. `equal`: tables that are, as a whole, in lower case.
+    Lines name the table."""
 
     rows: int = 0
+    equal: set[str] = field(default_factory=set)
     different: list[str] = field(default_factory=list)
     not_compared: list[str] = field(default_factory=list)
 
@@ -406,6 +416,8 @@ def _compare(tables: _There, name: Name, expected: TableSum, checked: Checked) -
     checked.rows += actual.rows
     if why := expected.differs_from(actual):
         checked.different.append(f"{label}: {why}")
+    elif not expected.lacking:
+        checked.equal.add(label)
 
 
 class _There:

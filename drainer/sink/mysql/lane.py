@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Final
 
 from drainer import metrics
+from drainer.checkpoint.job_findings import ROWS, TEXTS, JobFindings
 from drainer.checkpoint.lane_table import LaneTable
 from drainer.checkpoint.safe_mode import SafeMode
 from drainer.mysql.connection import TIDB_CHECKS_AT_ONCE, Connection, Target, set_if_known
@@ -84,8 +85,8 @@ LOGGED_MAX_S: Final = 1.0  # so long rows are locked downstream for a relay log 
 class LaneSettings:
     """`strict`: stop where the downstream is not as it should be, instead of counting it.
 
-    `log_values`: errors may show row values. `drift`: where lanes report; it outlives them. `logged`: of the
-    relay log, None without one.
+    `log_values`: errors may show row values. `drift`: where lanes report; it outlives them. `findings`: where
+    that is stored, for jobs that have an end. `logged`: of the relay log, None without one.
     `on_refused` is asked, once a constraint, before rows that break it are refused for good. With
     `rows_may_wait` whatever is refused of a table for good is `RowsRefused`.
     """
@@ -97,6 +98,7 @@ class LaneSettings:
     log_values: bool = False
     sync_mode: int = FULL
     drift: Drift | None = None
+    findings: JobFindings | None = None
     logged: LogMark | None = None
     on_refused: Ask | None = None
     rows_may_wait: bool = False
@@ -414,6 +416,10 @@ class Lane(threading.Thread):
             if self._settings.on_refused is not None and statement.overwrote(affected):
                 work.ask_about(statement.table)
         self._running = None
+        if self._settings.findings is not None:
+            texts = ((f"{table}.{column}", values) for table, column, values in work.texts)
+            self._settings.findings.count(connection, self.number, ROWS, work.drift)
+            self._settings.findings.count(connection, self.number, TEXTS, texts)
         logging_s = work.logging_s
         if not self._is_logged(work):
             raise NotLogged
@@ -444,10 +450,8 @@ class Lane(threading.Thread):
         """What of the batch was not as it should be downstream; only now that it is committed."""
         for table, rows in work.drift:
             self._drift.note_rows(table, rows, work.first_ts, work.position.commit_ts)
-        for statement in work.prepared or ():
-            for column, values in statement.foreign_text:
-                table = statement.table.label
-                self._drift.note_texts(table, column, values, work.first_ts, work.position.commit_ts)
+        for table, column, values in work.texts:
+            self._drift.note_texts(table, column, values, work.first_ts, work.position.commit_ts)
 
     # -- refusals --------------------------------------------------------------------------------
 

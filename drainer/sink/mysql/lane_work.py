@@ -68,6 +68,15 @@ class Work:
     def range_text(self) -> str:
         return _range(self.first_ts, self.position.commit_ts)
 
+    @property
+    def texts(self) -> list[tuple[str, str, int]]:
+        """Table, column, values that its character set does not have."""
+        return [
+            (statement.table.label, column, values)
+            for statement in self.prepared or ()
+            for column, values in statement.foreign_text
+        ]
+
     def range_of(self, change: Change) -> str:
         """The transactions of its chunk, most often one. Its table may have been read anew."""
         for chunk in self.batch:

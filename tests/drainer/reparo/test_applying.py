@@ -11,13 +11,15 @@ from drainer.mysql import session_lock
 from drainer.mysql.connection import Target, connect
 from drainer.reparo import archive_source, job
 from drainer.reparo.options import SCHEMA
-from drainer.txn import Item
+from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.drainer.reparo.world import apply, config_for
-from tests.drainer.support.apply_life import clean, differences, drainer_at_work, run
+from tests.drainer.support.apply_life import clean, column, differences, drainer_at_work, run
 from tests.spark.support.growing import FIRST_TS, ArchiveWriter, RelayLogWriter
 from tests.spark.support.mixed_history import TRUNCATE, MixedHistory
 from tests.spark.support.replay_world import SOURCES
 from tidb_binlog.errors import ConfigError, Conflict, Corruption, DownstreamError
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import FLAG_PRIMARY, LONG, VARCHAR, TableInfo
 
 OURS = ("basic", "charset", "ddl-fk", "ddl-multischema", "ddl-rename-db", "ddl-swap", "keys", "txn", "types")
 ONLY_RELAY = ("ddl", "ddl-exchange", "ddl-flashback-db")
@@ -293,5 +295,39 @@ def test_a_ddl_that_a_full_copy_has_already_is_passed_over(target: Target, tmp_p
     history = MixedHistory(10)
     archive = written(tmp_path, history.items(40, 20, "CREATE TABLE d.n (id INT)"))
     history.create(target)
-    assert apply(target, archive).finished
-    assert history.downstream(target) == history.rows
+    run(target, "ALTER TABLE d.n ADD COLUMN more INT", "SELECT 1")
+    done = apply(target, archive, sync_mode=2)
+    assert done.finished
+    assert [row[:2] for row in history.downstream(target)[0]] == history.rows[0]
+    said = "(d.n): done already, says the destination (error 1050): CREATE TABLE d.n (id INT)"
+    assert [line[-len(said) :] for line in done.missing] == [said]
+    assert apply(target, archive, sync_mode=2).missing == done.missing
+
+
+def test_what_a_run_that_broke_off_has_found_is_in_every_later_summary(
+    target: Target, tmp_path: Path
+) -> None:
+    info = TableInfo(
+        1, "n", (column(1, "id", LONG, FLAG_PRIMARY), column(2, "b", VARCHAR)), pk_is_handle=True
+    )
+    made, encoder = TableVersion(info, "d", "n", 1), RowEncoder(info)
+
+    def transaction(commit_ts: int, *rows: tuple[int, str]) -> Transaction:
+        events = TableEvents(made, (INSERT,) * len(rows), [encoder.insert(row) for row in rows], 0)
+        return Transaction(commit_ts - 1, commit_ts, (events,), 100)
+
+    refused = Ddl(FIRST_TS + 2, 1, 11, "d", "ALTER TABLE d.n ADD INDEX i ((NO_SUCH(b)))", (("d", "n"),), 2)
+    stream = transaction(FIRST_TS + 1, (1, "日本"), (2, "é")), refused, transaction(FIRST_TS + 3, (3, "c"))
+    archive = written(tmp_path, iter(stream))
+    table = "CREATE TABLE d.n (id INT PRIMARY KEY, b VARCHAR(9)) CHARACTER SET latin1"
+    run(target, "CREATE DATABASE d", table, "INSERT INTO d.n VALUES (1, 'x'), (3, 'x')", "SELECT 1")
+    with pytest.raises(DownstreamError, match="NO_SUCH"):
+        apply(target, archive)
+    skip = ({"sql": "NO_SUCH", "action": "skip"},)
+    for resumed_rows in (1, 0):
+        done = apply(target, archive, ddl_rules=skip)
+        assert (done.rows, done.drift, done.texts) == (resumed_rows, {"d.n": 2}, {"d.n.b": 1})
+        assert done.lines()[-2:] == [
+            "d.n: 2 rows were not there as they should have been",
+            "d.n.b: 1 values are not in its character set",
+        ]

@@ -11,18 +11,21 @@ from typing import Any
 
 import pytest
 
+from drainer.checkpoint import job_findings
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target, connect
 from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.points.restore import image_source
 from drainer.points.restore.options import RestoreOptions
 from drainer.points.restore.restoring import Restoration
+from drainer.reparo.options import SCHEMA
 from drainer.reparo.summary import Summary
 from tests.drainer.points.restore.image_world import ARCHIVE, options, restore, world
 from tests.drainer.support.apply_life import differences, drainer_at_work, run
 from tests.drainer.support.relay_world import items
 from tests.spark.support.replay_world import our_archive
 from tidb_binlog.errors import ConfigError, Conflict, Rejected
+from tidb_binlog.status.drainer import LackStatus
 
 
 @pytest.mark.parametrize(("scenario", "share"), [("basic", 0.7), ("types", 0.8), ("txn", 0.5)])
@@ -89,11 +92,14 @@ def test_what_the_destination_lacks_of_definitions_is_said(target: Target, tmp_p
     world(tmp_path, "basic", 0.7)
     restoration = Restoration(options(target, tmp_path), asyncio.Event())
     outcome = restoration._outcome()
-    for job in (7, 8):
-        summary = Summary("mysql", finished=True, missing=[f"since job {job} (d.t): expression key k"])
-        assert restoration._took(summary, outcome)
-    lines = [f"missing at the destination since job {job} (d.t): expression key k" for job in (7, 8)]
-    assert outcome.lines()[1:3] == lines
+    summary = Summary(
+        "mysql", finished=True, missing=["since job 7 (d.t): expression key k"], texts={"d.t.c": 2}
+    )
+    assert restoration._took(summary, outcome)
+    assert outcome.lines()[1:3] == [
+        "d.t.c: 2 values are not in its character set",
+        "missing at the destination since job 7 (d.t): expression key k",
+    ]
 
 
 def test_a_signal_ends_it_and_the_same_call_goes_on(target: Target, tmp_path: Path) -> None:
@@ -240,3 +246,40 @@ def test_a_backup_goes_on_with_the_archive_after_it(target: Target, tmp_path: Pa
     assert (found.finished, found.rows, found.is_equal) == (True, 0, True)
     assert "what the backup has is not known here" in found.notes[0]
     assert differences("basic", target) == []
+
+
+def test_a_backup_that_was_another_one_is_no_more_equal_the_next_time(target: Target, tmp_path: Path) -> None:
+    made = world(tmp_path, "basic", 0.7)
+    restore(options(target, tmp_path))
+    run(target, "UPDATE shop.orders SET qty = qty + 1", "SELECT 1")
+    wanted = options(target, tmp_path, image="", begin_ts=made.commit_ts)
+    first = restore(wanted)
+    assert first.drift
+    again = restore(wanted)
+    assert (again.changes, again.drift, again.is_equal) == (0, first.drift, False)
+    assert again.lines()[-1].endswith("NOT equal to what image and archive come to")
+
+
+def test_what_rows_were_like_on_the_way_does_not_count_where_the_end_was_compared(
+    target: Target, tmp_path: Path
+) -> None:
+    made = world(tmp_path, "basic", 0.7)
+    wanted = options(target, tmp_path)
+    restore(wanted)
+    labels = [made.tables[0].shown.upper(), "shop.gone"]
+    with closing(connect(target)) as connection:
+        job_findings.JobFindings(SCHEMA, wanted.job.number).count(
+            connection, 0, job_findings.ROWS, [(one, 3) for one in labels]
+        )
+        connection.commit()
+    found = restore(wanted)
+    assert (found.drift, found.is_equal) == ({"shop.gone": 3}, False)
+
+
+def test_what_the_destination_lacks_of_an_image_is_said_by_every_run(target: Target, tmp_path: Path) -> None:
+    world(tmp_path, "basic", 0.7)
+    wanted = options(target, tmp_path, archive="")
+    restore(wanted)
+    lack = LackStatus(job_id=7, commit_ts=9, tables=["shop.orders"], missing=["expression key k"])
+    job_findings.StoredLacks(job_findings.JobFindings(SCHEMA, wanted.job.number), target).append(lack)
+    assert restore(wanted).missing == ["since job 7 (shop.orders): expression key k"]
