@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
+from drainer.checkpoint.job_findings import JobFindings
 from drainer.checkpoint.load_progress import LoadProgress
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
@@ -56,6 +57,11 @@ class Job:
     clock: Clock
     spread: SpreadOf | None = None
     reader: str = ""
+
+    @property
+    def findings(self) -> JobFindings:
+        """What the downstream lacks of what this load and those before it have made."""
+        return JobFindings(self.settings.checkpoint_schema, self.upstream.cluster_id)
 
 
 SpreadOf: TypeAlias = Callable[[Job, Ts, SchemaTracker], Spread]

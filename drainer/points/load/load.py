@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from typing import Final
 
+from drainer.checkpoint.job_findings import JobFindings
 from drainer.checkpoint.load_progress import LOAD_ROLE, LoadProgress, LoadState
 from drainer.config.downstream import target_of, upstream_target_of
 from drainer.config.options import DrainerConfig
@@ -176,7 +178,8 @@ class Load:
         try:
             stored = await blocking(self._target, self._begin)
             if stored is not None and not stored.is_unfinished:
-                return Loaded(stored.ts, 0, 0, 0, 0.0, before=True)
+                missing = await blocking(self._target, self._missing)
+                return Loaded(stored.ts, 0, 0, 0, 0.0, missing, before=True)
             passed = await self._passes(stored, await self._upstream.oracle.timestamp())
         finally:
             await asyncio.to_thread(self._session.close)
@@ -208,6 +211,13 @@ class Load:
             self._progress.create(connection)
             connection.commit()
         return None
+
+    def _missing(self) -> tuple[str, ...]:
+        findings = JobFindings(self._settings.checkpoint_schema, self._upstream.cluster_id)
+        with self._session.connection() as connection:
+            stored = findings.missing(connection)
+            connection.rollback()
+        return tuple(itertools.chain.from_iterable(stored.values()))
 
     async def _passes(self, stored: LoadState | None, run: int) -> Passed:
         job = Job(

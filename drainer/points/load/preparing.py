@@ -4,7 +4,7 @@ Order   what is to be made is stored first, then made, then stored as READY: wha
         to be the load's, and is made again
 Holds   objects are made as a Drainer's derived DDL makes them, a table whole: one that a load made and did
         not get ready is dropped and made again. Views come last, in whatever order they let themselves be
-        made: one may be made of another. What the downstream cannot have is in `missing`, one line each
+        made: one may be made of another. What the downstream cannot have is stored, a line each
 Tests   tests/drainer/points/load/test_load.py
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from drainer.changes import ddl_effect
+from drainer.checkpoint.job_findings import JobFindings
 from drainer.checkpoint.load_progress import LoadedTable, LoadProgress, LoadState, TableState
 from drainer.ddl.derive.render import Server
 from drainer.ddl.run.execution import Ran
@@ -48,11 +49,20 @@ _HINT: Final = "create it there by hand, or leave it out (ignore-table), and run
 class Definitions:
     """Blocks. Raises `DownstreamError` for what the downstream does not have any form of."""
 
-    def __init__(self, runner: DdlRunner, schema_version: int) -> None:
+    def __init__(self, runner: DdlRunner, schema_version: int, findings: JobFindings) -> None:
         self._runner = runner
+        self._findings = findings
         self._version = schema_version
         self._numbers = itertools.count(1)  # the runner tells statements apart by their commit_ts
-        self.missing: list[str] = []
+
+    def open(self) -> None:
+        """Make the table of what is missing where it is not there."""
+        self._runner.on_session(lambda connection, _: self._findings.create(connection))
+
+    def missing(self, sources: Iterable[Source]) -> tuple[str, ...]:
+        """What the downstream lacks of these, as far as a load has made them: this run or one before."""
+        stored = self._runner.on_session(lambda connection, _: self._findings.missing(connection))
+        return tuple(line for source in sources for line in stored.get(source.label, ()))
 
     def make_database(self, name: str, charset: str, collate: str) -> None:
         """`name` as upstream calls it; nothing where it is there."""
@@ -61,13 +71,13 @@ class Definitions:
 
     def make(self, source: Source) -> None:
         """What is there under its name, of whatever kind, is dropped first."""
-        self.drop(source.target)
+        self._remove(source)
         self._note(source, self._create(source))
 
     def make_views(self, views: Sequence[Source]) -> None:
         waiting = list(views)
         for source in waiting:
-            self.drop(source.target)
+            self._remove(source)
         while waiting:
             failed = [(source, ran) for source in waiting if (ran := self._create(source)).missing]
             if len(failed) == len(waiting):
@@ -75,6 +85,10 @@ class Definitions:
                     self._note(source, ran)
                 return
             waiting = [source for source, _ in failed]
+
+    def _remove(self, source: Source) -> None:
+        self.drop(source.target)
+        self._runner.on_session(lambda connection, _: self._findings.say(connection, source.label, ()))
 
     def drop(self, target: Name) -> None:
         """Whatever has that name."""
@@ -125,9 +139,11 @@ class Definitions:
             raise final_error(error, f"making {what}") from None
 
     def _note(self, source: Source, ran: Ran) -> None:
-        for line in ran.missing:
-            self.missing.append(f"{source.label}: {line}")
-            logger.warning("the downstream lacks something of a table", table=source.label, missing=line)
+        if not ran.missing:
+            return
+        logger.warning("the downstream lacks something of a table", table=source.label, missing=ran.missing)
+        lines = [f"{source.label}: {line}" for line in ran.missing]
+        self._runner.on_session(lambda connection, _: self._findings.say(connection, source.label, lines))
 
 
 def present(connection: Connection, names: Iterable[Name]) -> dict[Name, There]:

@@ -21,7 +21,7 @@ from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Connection
 from drainer.mysql.errors import SessionError
 from drainer.mysql.rows.column_match import FULL, DownstreamTable
-from drainer.mysql.rows.table_target import missing
+from drainer.mysql.rows.table_target import missing as no_table
 from drainer.mysql.session import DownstreamSession
 from drainer.mysql.table_reader import read_table
 from drainer.points.load.contents import Contents, contents_of
@@ -145,9 +145,10 @@ class TimestampPass:
         runner = DdlRunner(job.target, tracker, job.rules.router.route, self._scope.guard)
         try:
             reconciled = await blocking(job.target, self._look, contents, ts)
-            definitions = Definitions(runner, tracker.version)
+            definitions = Definitions(runner, tracker.version, job.findings)
             preparing = Preparing(job.session, job.progress, definitions, state, reconciled)
             await self._scope.begin(ts)
+            await blocking(job.target, definitions.open)
             await blocking(job.target, preparing.store, self._replace)
             for target in contents.gone:
                 await blocking(job.target, definitions.drop, target)
@@ -157,9 +158,10 @@ class TimestampPass:
                 await self._copy(snapshot, tracker, copied(reconciled.all), preparing)
             job.counters.say(FINISHING)
             await blocking(job.target, preparing.make_views)
+            missing = await blocking(job.target, definitions.missing, contents.all)
         finally:
             await asyncio.to_thread(runner.close)
-        return Passed(ts, len(contents.tables), tuple(definitions.missing))
+        return Passed(ts, len(contents.tables), missing)
 
     def _look(self, contents: Contents, ts: Ts) -> Reconciled:
         job = self._job
@@ -215,7 +217,7 @@ class TimestampPass:
             for source, table in sorted(pairs, key=lambda pair: -sizes[pair[1].number].size_bytes):
                 downstream = insist(_read, session, table.target, wait=wait)
                 if downstream is None:
-                    raise missing(source.version)
+                    raise no_table(source.version)
                 here = insist(upstream.table, source.name, wait=wait)
                 sync_mode = job.settings.to_sync_mode or FULL
                 size, has_others = sizes[table.number], job.mode is Mode.APPEND and not table.is_new

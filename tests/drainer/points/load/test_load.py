@@ -102,6 +102,23 @@ class KillingCounters(Counters):
             self._meanwhile()
 
 
+async def test_what_the_downstream_lacks_is_said_by_every_run_after_one_that_was_killed(
+    bed: Bed,
+) -> None:
+    bed.publish("names", [("name", "varchar(40) COLLATE utf8mb4_0900_ai_ci"), ("born", "int")], ("name",))
+    bed.run(
+        f"CREATE TABLE {SCHEMA}.names (name VARCHAR(40) COLLATE utf8mb4_bin PRIMARY KEY, born INT)",
+        f"INSERT INTO {SCHEMA}.names VALUES ('a', 1)",
+    )
+    with pytest.raises(Killed):
+        await bed.load(counters=KillingCounters(1))
+    for was_done in (False, True):
+        done = await bed.load()
+        assert done.before == was_done
+        assert [line for line in done.missing if line.startswith(f"{SCHEMA}.names: ")] == list(done.missing)
+        assert any("utf8mb4_0900_ai_ci" in line for line in done.missing)
+
+
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_copy, "CHUNK_ROWS_MAX", 500)

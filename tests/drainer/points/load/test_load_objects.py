@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
+from drainer.checkpoint.job_findings import JobFindings
 from drainer.ddl.run import downstream_schema
 from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Connection
@@ -46,7 +47,8 @@ def make(bed: Bed, tracker: SchemaTracker) -> Contents:
     """What the upstream has: the same definitions under their own names, with a few rows."""
     contents = contents_of(tracker, Rules())
     runner = DdlRunner(bed.target, tracker)
-    definitions = Definitions(runner, tracker.version)
+    definitions = Definitions(runner, tracker.version, JobFindings("tidb_binlog", 7))
+    definitions.open()
     for name, _ in contents.databases:
         definitions.make_database(name, *(tracker.database_collation(name) or ("", "")))
     for source in (*contents.sequences, *contents.tables):
