@@ -41,6 +41,8 @@ class Change(NamedTuple):
     kind: int
     """A MutationType."""
     rowid: int | None
+    images: tuple[dict[int, bytes], ...] = ()
+    """Of a DELETE the old one, of an UPDATE both: datums by the columns' ids."""
 
 
 class Overwritten(NamedTuple):
@@ -64,40 +66,46 @@ def changes(binlogs: Collection[Binlog], ids: Collection[int]) -> Iterator[Chang
                     MutationType.DeleteRow: iter(mutation.deleted_rows),
                 }
                 for kind in mutation.sequence:
-                    row = next(rows[kind])
-                    yield Change(
-                        commits[start_ts], kind, _handle(row) if kind == MutationType.Insert else _rowid(row)
-                    )
+                    yield _change(commits[start_ts], kind, next(rows[kind]))
 
 
-def _handle(row: bytes) -> int | None:
-    """Of an INSERT; None of a clustered key that is no number."""
-    return datum.read_handle(row, 0)[0] if row[0] == datum.VARINT else None
-
-
-def _rowid(image: bytes) -> int | None:
-    """Of an image as DELETE and UPDATE have it: column ids, each with its value."""
+def _change(commit_ts: int, kind: int, row: bytes) -> Change:
+    if kind == MutationType.Insert:  # the handle comes first; a clustered key may be no number
+        handle = datum.read_handle(row, 0)[0] if row[0] == datum.VARINT else None
+        return Change(commit_ts, kind, handle)
+    images: list[dict[int, bytes]] = [{}]
     at = 0
-    while at < len(image):
-        column, at = datum.read_int(image, at)
-        if column == ROWID_COLUMN_ID:
-            return datum.read_int(image, at)[0]
-        at = datum.skip(image, at)
-    return None
+    while at < len(row):
+        column, at = datum.read_int(row, at)
+        if column in images[-1]:
+            images.append({})
+        end = datum.skip(row, at)
+        images[-1][column], at = row[at:end], end
+    rowid = images[0].pop(ROWID_COLUMN_ID, None)
+    return Change(commit_ts, kind, datum.read_int(rowid, 0)[0] if rowid else None, tuple(images))
 
 
 def overwritten(changes: Iterable[Change]) -> list[Overwritten]:
     """Where the binlog of a table without key contradicts itself: two INSERTs with one rowid, and no DELETE
-    between them. TiDB keeps one row then, and has none after a DELETE; its binlog has one more."""
+    between them, of which TiDB keeps one row; or one transaction that changes a row, and then changes or
+    deletes it as it was before."""
     inserts: defaultdict[int, list[int]] = defaultdict(list)
-    told: defaultdict[int, list[Overwritten]] = defaultdict(list)
-    for commit_ts, kind, rowid in changes:
+    updated: dict[tuple[int, int], dict[int, bytes]] = {}
+    told: list[Overwritten] = []
+    for commit_ts, kind, rowid, images in changes:
         if rowid is None:
             continue
         if kind == MutationType.Insert:
             if inserts[rowid]:
-                told[rowid].append(Overwritten(rowid, inserts[rowid][-1], commit_ts))
+                told.append(Overwritten(rowid, inserts[rowid][-1], commit_ts))
             inserts[rowid].append(commit_ts)
-        elif kind == MutationType.DeleteRow:
+            continue
+        left = updated.get((commit_ts, rowid), {})
+        if any(images[0].get(column, value) != value for column, value in left.items()):
+            told.append(Overwritten(rowid, commit_ts, commit_ts))
+        if kind == MutationType.DeleteRow:
             inserts[rowid].clear()
-    return [one for rows in told.values() for one in rows]
+            updated.pop((commit_ts, rowid), None)
+        else:
+            updated[commit_ts, rowid] = images[-1]
+    return told

@@ -20,7 +20,7 @@ def transaction(commit_ts: int, *rows: tuple[MutationType.ValueType, int], table
         if number == INSERT:
             mutation.inserted_rows.append(KEYLESS.insert(values, rowid=rowid))
         elif number == UPDATE:
-            mutation.updated_rows.append(KEYLESS.update(values, (None, "y"), rowid=rowid))
+            mutation.updated_rows.append(KEYLESS.update(values, (rowid, "y"), rowid=rowid))
         else:
             mutation.deleted_rows.append(KEYLESS.delete(values, rowid=rowid))
     value = PrewriteValue(mutations=[mutation]).SerializeToString()
@@ -40,7 +40,9 @@ def test_changes_come_as_they_were_committed_with_their_rowids() -> None:
     (late, _) = transaction(41, (INSERT, 9))
     log = [*transaction(21, (UPDATE, -3), (DELETE, 2**40)), *transaction(11, (INSERT, 1)), late]
     log += transaction(31, (INSERT, 5), table_id=8)
-    assert list(changes(log, {7})) == [(11, INSERT, 1), (21, UPDATE, -3), (21, DELETE, 2**40)]
+    read = list(changes(log, {7}))
+    assert [one[:3] for one in read] == [(11, INSERT, 1), (21, UPDATE, -3), (21, DELETE, 2**40)]
+    assert [len(one.images) for one in read] == [0, 2, 1]
 
 
 def test_a_row_in_the_place_of_another_is_told_once_for_each() -> None:
@@ -52,3 +54,8 @@ def test_a_row_in_the_place_of_another_is_told_once_for_each() -> None:
         *transaction(51, (INSERT, 3)),
     ]
     assert overwritten(changes(log, {7})) == [Overwritten(1, 11, 31), Overwritten(3, 11, 51)]
+
+
+def test_a_row_that_is_changed_twice_as_it_was_before_is_told() -> None:
+    log = [*transaction(11, (UPDATE, 1)), *transaction(21, (UPDATE, 1), (UPDATE, 2), (DELETE, 2))]
+    assert overwritten(changes(log, {7})) == [Overwritten(2, 21, 21)]
