@@ -304,6 +304,15 @@ class SqlPlan:
         values = self._image(image)(row)
         return b" AND ".join(_equals(self._sql[place], values[place]) for place in self._compared)
 
+    def present_predicate(self, image: Image | str, row: bytes) -> bytes:
+        """The same for the columns that an old image holds; b"" if it holds all, or none."""
+        image = _IMAGES[image] if isinstance(image, str) else image
+        held = self._readers.strict.present(row if image is Image.DELETE else row[: self.update_split(row)])
+        here = [place for place in self._compared if place in held]
+        if len(here) == len(self._compared):
+            return b""
+        return b" AND ".join(_equals(self._sql[place], held[place]) for place in here)
+
     def assignments(self, image: Image | str, row: bytes) -> bytes:
         """`` `a`=1,`b`='x' ``: what makes any row the image."""
         values = self._image(image)(row)

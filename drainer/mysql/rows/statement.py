@@ -39,7 +39,7 @@ from drainer.mysql.rows.change import (
     image_after,
 )
 from drainer.mysql.rows.row_fold import TableFold
-from tidb_binlog.late_dataclass import dataclass, field
+from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.table_info import INTEGER_TYPES
 
 ROWS_MAX: Final = 1000
@@ -52,7 +52,8 @@ class Statement:
     """`expected`: the least and the most rows that the server may say it affected.
 
     `foreign_text`: (column, values) whose character set downstream does not have the text. `alone`: rows
-    written where none of their keys is any more; 0 where that is not known.
+    written where none of their keys is any more; 0 where that is not known. `met`: the change whose old image
+    it looks for, of a table without key.
     """
 
     table: TableTarget
@@ -61,6 +62,7 @@ class Statement:
     lax: bool = False
     foreign_text: Text = ()
     alone: int = 0
+    met: Change | None = None
 
     @property
     def meets_no_month(self) -> bool:
@@ -72,6 +74,19 @@ class Statement:
         if self.expected is None:
             return self.meets_no_month
         return affected < self.expected[0] and self.sql.startswith(_FINDS_ROWS)
+
+    def of_present_columns(self, rows: int) -> Statement | None:
+        """The same for so many rows, whatever they have in columns that the image lacks: a DDL that comes
+        later in the stream takes these away. None if it lacks none."""
+        if self.met is None:
+            return None
+        plan, row, image = self.met[TABLE].sql, self.met[ROW], "delete" if self.met[OP] == DROP_ONE else "old"
+        present = plan.present_predicate(image, row)
+        if not present:
+            return None
+        place = self.sql.rindex(plan.full_row_predicate(image, row))
+        sql = self.sql[:place] + present + b" LIMIT %d" % rows
+        return replace(self, sql=sql, expected=(rows, rows), met=None)
 
     def overwrote(self, affected: int) -> bool:
         """Whether rows took the place of others that no event removed. Where events are filtered, that is
@@ -266,7 +281,7 @@ def _keyless(ordered: list[Change], bytes_max: int) -> Iterator[Statement]:
         predicate = table.sql.full_row_predicate("delete" if op == DROP_ONE else "old", row)
         count = len(changes)
         sql = b"DELETE FROM " + table.name + b" WHERE " + predicate + b" LIMIT %d" % count
-        yield Statement(table, sql, (count, count))
+        yield Statement(table, sql, (count, count), met=changes[0])
     for pairs in net.turned:
         yield _turned(*pairs[0], len(pairs))
     groups: dict[TableTarget, list[Change]] = {}
@@ -284,7 +299,7 @@ def _turned(met: Change, image: Change, count: int) -> Statement:
     sql = b"UPDATE %b SET %b WHERE %b LIMIT %d" % (table.name, assignments, predicate, count)
     lax = table.sql.has_enum and table.sql.has_enum_zero("new", row)
     foreign = _foreign_text(table, [image] * count) if table.sql.has_narrow_text else ()
-    return Statement(table, sql, (count, count), lax, foreign)
+    return Statement(table, sql, (count, count), lax, foreign, met=met)
 
 
 # Keyless net: what the changes of a table without key come to, as images that come, go and become others.

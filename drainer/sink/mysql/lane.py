@@ -400,6 +400,7 @@ class Lane(threading.Thread):
     def _transaction(self, connection: Connection, work: Work, prepared: list[Statement]) -> None:
         started_s = self._clock.monotonic_s()
         work.drift.clear()
+        missed: list[tuple[Statement, int]] = []
         if work.checks_at_once:
             set_if_known(connection, *TIDB_CHECKS_AT_ONCE)
         for statement in prepared:
@@ -409,12 +410,18 @@ class Lane(threading.Thread):
             with trace.span("statement", table=statement.table.label, bytes=len(statement.sql)):
                 affected = self._execute(connection, statement)
             drift = statement.drift(affected)
-            if drift:
-                if self._settings.strict:
-                    raise not_as_upstream(work.range_text, statement.table, drift)
-                work.drift.append((statement.table.label, drift))
+            if drift and statement.met is not None and not work.replaying:
+                missed.append((statement, drift))  # which may come with this batch
+            else:
+                self._note_drift(work, statement, drift)
             if self._settings.on_refused is not None and statement.overwrote(affected):
                 work.ask_about(statement.table)
+        for statement, drift in missed:
+            self._running = statement.table
+            again = statement.of_present_columns(drift)
+            self._note_drift(
+                work, statement, again.drift(self._execute(connection, again)) if again else drift
+            )
         self._running = None
         if self._settings.findings is not None:
             texts = ((f"{table}.{column}", values) for table, column, values in work.texts)
@@ -431,6 +438,12 @@ class Lane(threading.Thread):
             connection.commit()
         metrics.QUERY_SECONDS.labels("exec").observe(executed_s - started_s)
         metrics.QUERY_SECONDS.labels("commit").observe(self._clock.monotonic_s() - executed_s)
+
+    def _note_drift(self, work: Work, statement: Statement, drift: int) -> None:
+        if drift:
+            if self._settings.strict:
+                raise not_as_upstream(work.range_text, statement.table, drift)
+            work.drift.append((statement.table.label, drift))
 
     def _is_logged(self, work: Work) -> bool:
         """Whether the batch may commit, as far as the relay log is concerned; waits a moment for it."""

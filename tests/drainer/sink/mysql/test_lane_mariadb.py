@@ -271,6 +271,43 @@ def test_drift_is_counted_and_told_once_a_minute(world: World, caplog: pytest.Lo
     assert sum("not as expected" in record.message for record in caplog.records) == 1
 
 
+@pytest.mark.parametrize("in_one_batch", [False, True])
+def test_an_image_without_a_column_that_a_ddl_takes_away_meets_its_row(
+    world: World, *, in_one_batch: bool
+) -> None:
+    """While a DROP COLUMN is under way TiDB writes old rows without it; the DDL comes later in the stream."""
+    target = world.made(KEYLESS, "k", "v INT, s VARCHAR(20)")
+    later = replace(KEYLESS, columns=KEYLESS.columns[1:])
+    born = [
+        insert(KEYLESS, 7, "it's"),
+        insert(KEYLESS, None, "it's"),
+        insert(KEYLESS, 8, "x"),
+        insert(KEYLESS, 9, ""),
+    ]
+    gone = [
+        update(later, ("it's",), ("b WHERE",)),
+        update(later, ("it's",), ("b WHERE",)),
+        delete(later, "x"),
+    ]
+    if in_one_batch:
+        world.start()
+        world.offer(target, *born, *gone)
+    else:
+        world.start(strict=True)
+        world.offer(target, *born)
+        world.committed()
+        world.offer(target, *gone)
+    world.committed()
+    assert [s for _, s in world.run(f"SELECT v, s FROM {SCHEMA}.k ORDER BY s")] == ["", "b WHERE", "b WHERE"]
+    assert world.drift.rows() == {}
+    world.offer(target, delete(KEYLESS, 5, ""))
+    if in_one_batch:
+        world.committed()
+        assert world.run(f"SELECT v FROM {SCHEMA}.k WHERE s = ''") == [(9,)]
+    else:
+        assert "not as upstream's" in str(world.refused())
+
+
 def test_strict_stops_at_drift_before_the_commit(world: World) -> None:
     target = world.made(INT_KEY, "t", INT_DDL)
     world.run(f"INSERT INTO {SCHEMA}.t VALUES (2, 0, 'b')")
