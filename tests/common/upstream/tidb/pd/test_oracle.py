@@ -34,12 +34,19 @@ def cluster() -> FakeCluster:
     return FakeCluster()
 
 
+async def connected(endpoints: str, try_s: float) -> PdClient | None:
+    """None if it took longer, as on a busy machine."""
+    with contextlib.suppress(Unavailable):
+        return await PdClient.connect(endpoints, timeout_s=try_s)
+    return None
+
+
 @contextlib.asynccontextmanager
 async def opened(
     cluster: FakeCluster, members: int = 1, try_s: float = 5.0, clock: ManualClock | None = None
 ) -> AsyncIterator[tuple[FakePd, PdOracle]]:
     pd = await FakePd.start(cluster, members=members)
-    client = await PdClient.connect(pd.endpoints, timeout_s=try_s)
+    client = await until(lambda: connected(pd.endpoints, try_s))
     oracle = PdOracle(client, clock)
     try:
         yield pd, oracle
@@ -238,10 +245,14 @@ async def test_waiting_is_bounded_and_who_came_later_waits_as_long(
 
 
 async def test_no_leader_is_told(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oracle_module, "DEADLINE_S", 0.2)
     async with opened(cluster) as (pd, oracle):
         pd.elect(None)
-        assert "no leader is elected" in await says(Unavailable, oracle.timestamp())
+        for deadline_s in (0.2, 2.0, 20.0):  # a busy machine may not get as far as to ask for the leader
+            monkeypatch.setattr(oracle_module, "DEADLINE_S", deadline_s)
+            said = await says(Unavailable, oracle.timestamp())
+            if "no leader is elected" in said:
+                return
+        pytest.fail(said)
 
 
 async def test_who_was_cancelled_is_not_in_the_repeated_request(cluster: FakeCluster) -> None:
@@ -318,7 +329,8 @@ async def test_timestamps_that_do_not_grow_are_never_handed_out(
         calls = [asyncio.ensure_future(oracle.timestamp()) for _ in range(2)]
         for call in calls:
             assert "it must grow" in await says(Corruption, call)
-        assert [record.levelno for record in caplog.records] == [logging.ERROR]
+        errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert len(errors) == 1, "and perhaps that PD is slow"
         assert await oracle.timestamp() > last
 
 
