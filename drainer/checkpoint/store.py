@@ -128,6 +128,10 @@ class CheckpointStore:
         with self._connection() as connection:
             self._guard.check(connection)
 
+    def check(self, connection: Connection) -> None:
+        """The same for a new session of somebody else, whose transaction ends. From any thread."""
+        self._guard.check(connection)
+
     # -- start -----------------------------------------------------------------------------------
 
     def start(

@@ -13,11 +13,13 @@ Tests   tests/spark/live/test_take_over.py, tests/spark/live/test_refused_rows.p
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from dataclasses import replace
 
 from drainer.app.build_mysql import open_checkpoint, patiently
 from drainer.app.load_schema import TrackedSchema, open_schema
+from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import StoredSchema
 from drainer.checkpoint.store import CheckpointStore
@@ -47,7 +49,7 @@ from drainer.sink.mysql.quarantine_setup import load_waiting
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.downstream import DdlWaits, LiveBatch, LiveDownstream, LiveSettings, RowsWait
 from drainer.spark.live.drainer_turn import Unfinished
-from drainer.spark.replay.job import Frozen, stored
+from drainer.spark.replay.job import AGAIN, WENT_BACK, Frozen, reached, stored
 from drainer.spark.replay.plan import ReplayPlan, ReplayTask
 from drainer.spark.replay.run import DdlSteps, ReplayRun, RowsLeftOut
 from drainer.spark.replay.stream_jobs import LiveJobs, StreamRow
@@ -163,6 +165,7 @@ class Database(LiveDownstream):
         self._jobs = LiveJobs.of(cluster.upstream.cluster_id, settings.drainer.checkpoint_schema)
         self._ddl: DdlSteps | None = None  # from the first batch on
         self._may_be_begun = True  # the next batch, by an earlier life or a try of this one
+        self._reached: tuple[str, tuple[int, int, int] | None] | None = None  # the batch that was done last
         self.floor_ts = start.floor_ts
         self.tracker = schema.tracker
 
@@ -189,20 +192,28 @@ class Database(LiveDownstream):
             )
         if self._ddl is None:
             self._ddl = DdlSteps(self._runner(batch.route), self._policy.rule)
-        run = ReplayRun(self._spark, self._target, plan, name, show_progress=False, ddl=self._ddl)
+        run = ReplayRun(
+            *(self._spark, self._target, plan, name),
+            show_progress=False,
+            ddl=self._ddl,
+            check=self._store.check,
+        )
         try:
+            refused: Refused | RowsLeftOut | None = None
             try:
                 run.work()
-            except Refused as error:
-                if batch.ddl is None or self._policy.rule(batch.ddl).action == STOP:
+            except (Refused, RowsLeftOut) as error:
+                stops = batch.ddl is None or self._policy.rule(batch.ddl).action == STOP
+                if isinstance(error, Refused) and stops:
                     raise
-                rows, drift, _ = run.job.counts()
-                raise DdlWaits(rows, drift, error.message) from error
-            except RowsLeftOut as left:
-                rows, drift, _ = run.job.counts()
-                self._let_wait(batch, left)
-                raise RowsWait(rows, drift, str(left)) from None
+                refused = error
             rows, drift, _ = run.job.counts()
+            self._reached = name, run.reached()
+            if isinstance(refused, RowsLeftOut):
+                self._let_wait(batch, refused)
+                raise RowsWait(rows, drift, str(refused)) from None
+            if refused is not None:
+                raise DdlWaits(rows, drift, refused.message) from refused
             return rows, drift
         finally:
             run.close()
@@ -220,6 +231,7 @@ class Database(LiveDownstream):
         ]
 
         def put(connection: Connection) -> None:
+            self._check_reached(connection)
             for entry in entries:
                 put_rows(waiting.table, connection, entry)
 
@@ -273,9 +285,21 @@ class Database(LiveDownstream):
         self._schema.keep(ddl.commit_ts)
 
     async def reach(self, commit_ts: Ts) -> None:
-        await self._settle(commit_ts, consistent=False)
+        checkpoint = self._checkpoint(commit_ts, consistent=False)
+        save = functools.partial(
+            self._store.together, self._check_reached, lanes_at=commit_ts, checkpoint=checkpoint
+        )
+        await patiently(save, self._store.close)
+        self._reached = None
         await asyncio.to_thread(self._forget, commit_ts)
         self._may_be_begun = False
+
+    def _check_reached(self, connection: Connection) -> None:
+        """The batch is there, on the server that is to hear of it. Raises `WentBack`."""
+        if self._reached is not None:
+            name, expected = self._reached
+            if reached(connection, name) != expected:
+                raise WentBack(f"{WENT_BACK}: it has not all of job {name}, which was done", hint=AGAIN)
 
     def _forget(self, commit_ts: Ts) -> None:
         try:
@@ -294,14 +318,10 @@ class Database(LiveDownstream):
             ts_map=self._start.checkpoint.ts_map if self._start.checkpoint else None,
         )
 
-    async def _settle(self, commit_ts: Ts, *, consistent: bool) -> None:
-        checkpoint = self._checkpoint(commit_ts, consistent=consistent)
-        save = self._store.release if consistent else self._store.settle
-        await patiently(lambda: save(checkpoint), self._store.close)
-
     async def give_back(self, commit_ts: Ts) -> None:
         """As a Drainer does that stops."""
-        await self._settle(commit_ts, consistent=True)
+        checkpoint = self._checkpoint(commit_ts, consistent=True)
+        await patiently(lambda: self._store.release(checkpoint), self._store.close)
 
     def close(self) -> None:
         if self._ddl is not None:

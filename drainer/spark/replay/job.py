@@ -3,6 +3,7 @@
 Holds   a chunk's row of `spark_progress` moves in the transaction that carries the chunk's rows, under a lock
         on it: of two tasks that write the same chunk one waits, finds it written and leaves it. A job's range
         is what it was when the job began; resuming it with another one is refused
+        A server that went back in time to before the job, or the step, takes none of its chunks
 Never   trusts what tasks report: rows are counted here
 Tests   tests/spark/replay/test_entry.py
 
@@ -22,7 +23,7 @@ from drainer.checkpoint.value import Intent
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import NoSuchTable
 from drainer.mysql.literal.quoting import qualified, quote_name, string_literal
-from tidb_binlog.errors import Conflict
+from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.late_dataclass import asdict, dataclass, replace
 
 SCHEMA: Final = "tidb_binlog"
@@ -30,6 +31,8 @@ JOBS: Final = qualified(SCHEMA, "spark_jobs")
 PROGRESS: Final = qualified(SCHEMA, "spark_progress")
 LEFT_OUT: Final = qualified(SCHEMA, "spark_left_out")
 STREAMS: Final = qualified(SCHEMA, "spark_streams")
+WENT_BACK: Final = "the downstream went back in time"
+AGAIN: Final = "run the same command again: it goes on from what is there"
 _KEY_MAX: Final = 64
 _ENDING_S: Final = 2  # a session that has just been closed may still hold its lock
 _TABLES: Final = (
@@ -121,11 +124,16 @@ class Bucket:
         query = b"SELECT next_chunk FROM " + PROGRESS + self.where + b" FOR UPDATE"
         rows = connection.rows(query)
         if not rows:
-            values = b"(%b,%d,%d,%d)" % (string_literal(self.job), self.step, self.phase, self.number)
-            head = b"INSERT IGNORE INTO " + PROGRESS + b" (job, step, phase, bucket) VALUES "
-            connection.run(head + values)
+            place = string_literal(self.job), self.step
+            values = b"SELECT job,step,%d,%d FROM %b" % (self.phase, self.number, JOBS)
+            head = b"INSERT IGNORE INTO " + PROGRESS + b" (job, step, phase, bucket) "
+            connection.run(head + values + b" WHERE job=%b AND step=%d" % place)
             connection.commit()
             rows = connection.rows(query)
+        if not rows:
+            raise LessThere(
+                f"{WENT_BACK}: step {self.step} of job {self.job} has not begun there", hint=AGAIN
+            )
         return int(rows[0][0])
 
     def advance(self, connection: Connection, chunk: int, rows: int, drift: int) -> None:
@@ -135,6 +143,10 @@ class Bucket:
             % (PROGRESS, chunk + 1, rows, drift)
             + self.where,
         )
+
+
+class LessThere(Unavailable):
+    """The downstream has less of a job than it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +256,14 @@ class Job:
         ((rows, drift, chunks),) = self._connection.rows(query)
         self._connection.rollback()
         return int(rows or 0), int(drift or 0), int(chunks or 0)
+
+
+def reached(connection: Connection, name: str) -> tuple[int, int, int] | None:
+    """How far a job is: the step, whether it is done, chunks. In the transaction of the caller."""
+    where = b" WHERE job=" + string_literal(name)
+    chunks = b"(SELECT COALESCE(SUM(next_chunk), 0) FROM " + PROGRESS + where + b")"
+    rows = connection.rows(b"SELECT step, done, " + chunks + b" FROM " + JOBS + where)
+    return (int(rows[0][0]), int(rows[0][1]), int(rows[0][2])) if rows else None
 
 
 def stored(target: Target, name: str) -> Frozen | None:

@@ -18,7 +18,7 @@ from drainer.ddl.policy import Ruling
 from drainer.ddl.rules import APPLY, SKIP, STOP
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Refused
-from drainer.mysql.connection import Target, connect
+from drainer.mysql.connection import Connection, Target, connect
 from drainer.reading.archive.decode.definitions import KnownTables
 from drainer.reading.archive.decode.reading import read
 from drainer.reading.archive.decode.records import Changes
@@ -27,7 +27,7 @@ from drainer.relay.source import RelaySchema
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.engine import SparkOf
 from drainer.spark.replay.epochs import Rows
-from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState
+from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState, reached
 from drainer.spark.replay.plan import BUCKETS_MAX, ReplayPlan, ReplayTask, shares
 from drainer.spark.replay.writer import DownstreamTables, Phase, Tables, Undone, Writer, taken_back
 from drainer.txn import Ddl, TableVersion
@@ -74,7 +74,8 @@ class RowsLeftOut(Exception):
 
 
 class ReplayRun:
-    """One life of a job. Raises `Conflict` if another one is at it, or if it was begun for something else."""
+    """One life of a job. Raises `Conflict` if another one is at it, or if it was begun for something else.
+    `check`: whether the downstream has what comes before the job."""
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class ReplayRun:
         *,
         show_progress: bool,
         ddl: DdlSteps | None = None,
+        check: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
         self._spark = spark
         self._target = target
@@ -103,6 +105,7 @@ class ReplayRun:
         )
         self.job = Job(self._connection, name)
         self._show_progress = show_progress
+        self._check = check
 
     @property
     def missing(self) -> Collection[LackStatus]:
@@ -112,9 +115,17 @@ class ReplayRun:
     def close(self) -> None:
         self._ends.close()
 
+    def reached(self) -> tuple[int, int, int] | None:
+        """See `job.reached`; of the server that has it all."""
+        try:
+            return reached(self._connection, self.job.name)
+        finally:
+            self._connection.rollback()
+
     def work(self) -> JobState:
         """Do what is left; the state that was found. Raises `Corruption` if files of it are gone,
         `RowsLeftOut`."""
+        self._check(self._connection)  # the job is begun on the server that this session is at
         state = self.job.open(self._plan.frozen)
         if state.done:
             return state

@@ -41,7 +41,7 @@ from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.files.selection import Selection
 from drainer.relay import downstream_definitions
 from drainer.spark.effects.operations import OPERATION, RowEffect, table_id
-from drainer.spark.replay.job import Bucket
+from drainer.spark.replay.job import AGAIN, WENT_BACK, Bucket, LessThere
 from drainer.txn import TableVersion
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.errors import DownstreamError, Unavailable
@@ -207,6 +207,9 @@ class Writer:
                 if not self._taking.rows_may_wait or phase is Phase.UNDO:
                     raise DownstreamError(refused.message, hint=refused.hint) from None
                 left_out[refused.table] = refused.message
+            except LessThere:
+                self.close()
+                raise
             except (SessionError, Unavailable) as error:
                 self.close()
                 if broken_key(error) and not self._checks_at_once:
@@ -241,7 +244,9 @@ class Writer:
         if following > chunk:
             connection.rollback()
             return False
-        assert following == chunk, (bucket, chunk, following)
+        if following < chunk:
+            words = f"chunk {following} of {bucket.job} is not there, and chunk {chunk} comes next"
+            raise LessThere(f"{WENT_BACK}: {words}", hint=AGAIN)
         drift = 0
         prepared = statements(nets, phase, self._tables.apart, self._bytes_max, safe=self._safe)
         for statement in prepared:

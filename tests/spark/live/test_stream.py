@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,10 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.checkpoint import savepoint
+from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.value import Checkpoint
 from drainer.ddl.run import downstream_schema
-from drainer.mysql.connection import Connection, Target
+from drainer.mysql.connection import Connection, Target, connect
+from drainer.spark.live.database import Database
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.live.stream import PumpStream
 from drainer.spark.replay.stream_jobs import Batch
@@ -135,6 +138,78 @@ async def test_a_stream_whose_checkpoint_is_gone_does_not_begin_now(
         with pytest.raises(Conflict, match=r"has no checkpoint of cluster .* a stream was there before"):
             await life(from_now)
     connection.run(b"DROP DATABASE shop")
+    await life(settings)
+    assert orders(connection) == [(1, "pen 1")]
+    await publisher.close()
+
+
+PUT_BACK = ("checkpoint", "lanes", "drainer_state", "spark_jobs", "spark_progress")
+
+
+async def test_a_server_that_went_back_between_two_batches_takes_no_rows_of_the_next_one(
+    publisher: Publisher,
+    settings: LiveSettings,
+    target: Target,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of the batch that is gone come again, and would be written over what follows them."""
+    await life(settings)
+    reach, went_back = Database.reach, asyncio.Event()
+
+    async def goes_back(self: Database, commit_ts: int) -> None:
+        with contextlib.closing(connect(target)) as beside:
+            is_there = not went_back.is_set() and orders(beside) == [(1, "pen 1")]
+            for table in PUT_BACK if is_there else ():
+                beside.run(f"CREATE TABLE m.{table} AS SELECT * FROM tidb_binlog.{table}".encode())
+            await reach(self, commit_ts)
+            for table in PUT_BACK if is_there else ():
+                beside.run(f"DELETE FROM tidb_binlog.{table}".encode())
+                if not table.startswith("spark"):  # the batch had not begun
+                    beside.run(f"INSERT INTO tidb_binlog.{table} SELECT * FROM m.{table}".encode())
+            if is_there:
+                beside.run(b"DELETE FROM shop.orders")
+                beside.commit()
+                went_back.set()
+
+    monkeypatch.setattr(Database, "reach", goes_back)
+    await write(publisher, 1)
+    stream = PumpStream(replace(settings, once=False), None)
+    running = asyncio.create_task(asyncio.to_thread(stream.wait))
+    await until(went_back.is_set, beside=[running])
+    await write(publisher, 2)
+    with pytest.raises(WentBack):
+        await running
+    assert orders(connection) == []
+    await life(settings)
+    assert orders(connection) == [(1, "pen 1"), (2, "pen 2")]
+    await publisher.close()
+
+
+async def test_a_server_that_went_back_into_a_batch_is_not_taken_for_one_that_has_it(
+    publisher: Publisher,
+    settings: LiveSettings,
+    target: Target,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await life(settings)
+    await write(publisher, 1)
+    reach = Database.reach
+
+    async def goes_back(self: Database, commit_ts: int) -> None:
+        with contextlib.closing(connect(target)) as beside:
+            if orders(beside):
+                beside.run(b"UPDATE tidb_binlog.spark_jobs SET step=0, done=0")
+                beside.run(b"UPDATE tidb_binlog.spark_progress SET next_chunk=0")
+                beside.run(b"DELETE FROM shop.orders")
+                beside.commit()
+        await reach(self, commit_ts)
+
+    monkeypatch.setattr(Database, "reach", goes_back)
+    with pytest.raises(WentBack, match="has not all of job"):
+        await life(settings)
+    monkeypatch.undo()
     await life(settings)
     assert orders(connection) == [(1, "pen 1")]
     await publisher.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,12 +14,14 @@ from pyspark.sql import SparkSession
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import ConnectionLost
+from drainer.reading.archive.decode.definitions import Definitions
 from drainer.reading.archive.decode.reading import read
 from drainer.reading.archive.decode.records import Changes
 from drainer.spark.commands.replay import lines
 from drainer.spark.replay.entry import ReplaySummary, replay
-from drainer.spark.replay.job import SCHEMA, Frozen, Job
+from drainer.spark.replay.job import SCHEMA, Bucket, Frozen, Job, LessThere
 from drainer.spark.replay.plan import ReplayOptions, plan
+from drainer.spark.replay.writer import Phase, Tables, Writer
 from tests.drainer.support.apply_life import clean, cut, differences, run
 from tests.drainer.support.relay_world import target_of
 from tests.spark.support import kills
@@ -236,6 +239,25 @@ def test_which_tables_are_written_apart_is_decided_once_a_step(target: Target) -
     job.reach(1)
     assert job.settle(set()) == set()
     assert job.settle({2}) == set()
+    connection.close()
+
+
+def test_a_server_that_has_not_begun_a_step_takes_none_of_its_chunks(target: Target) -> None:
+    """It went back in time: what comes before them is not there either."""
+    connection = connect(target)
+    job = Job(connection, "one")
+    job.open(Frozen("a", "pb", 0, 9, 0, (), 5, safe=False))
+    assert Bucket("one", 0, 0, 3).next_chunk(connection) == 0
+    for bucket in (Bucket("one", 1, 0, 3), Bucket("two", 0, 0, 3)):
+        with pytest.raises(LessThere, match=r"went back in time: step . of job (one|two) has not begun"):
+            bucket.next_chunk(connection)
+    with (
+        contextlib.closing(Writer(target, Tables(Definitions(), {}), safe=False)) as writer,
+        pytest.raises(LessThere, match="chunk 0 of one is not there, and chunk 1 comes next"),
+    ):
+        writer.write(Bucket("one", 0, 0, 3), 1, Phase.ALL, [])
+    job.reach(1)
+    assert Bucket("one", 1, 0, 3).next_chunk(connection) == 0
     connection.close()
 
 
