@@ -85,7 +85,8 @@ class Transaction:
 
     A large transaction comes in pieces, in order: `last` is False on all but the last one. `payload` is what
     the pump sent, where a whole transaction was made of it. `snapshot`: rows that stood in the upstream at
-    `commit_ts`, and the position after them (`drainer.points.rows`).
+    `commit_ts`, and the position after them (`drainer.points.rows`). `schema_version`: of the definitions
+    that the upstream wrote it by, 0 where that is not known.
     """
 
     start_ts: Ts
@@ -95,6 +96,7 @@ class Transaction:
     last: bool = True
     payload: bytes = b""
     snapshot: str = ""
+    schema_version: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

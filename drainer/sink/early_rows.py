@@ -1,8 +1,9 @@
 """Early rows: those of which a DDL makes something that did not come with them, with what the status shows.
 
 Rows may be written by the definition that a DDL leads to, and come before it (`Ddl.early`). Or their
-transaction began before a DDL that took a partition from its table and ended after it: TiDB put those of that
-partition where it had been, and they are gone. Which ones that are is not known here.
+transaction did not know of a DDL that took a partition from its table, and ended after it: it began before,
+or its TiDB had not read the definitions of after it yet. TiDB put those of that partition where it had been,
+and they are gone. Which ones that are is not known here.
 
 Tests  tests/drainer/sink/test_early_rows.py
 """
@@ -10,6 +11,7 @@ Tests  tests/drainer/sink/test_early_rows.py
 from __future__ import annotations
 
 import json
+import operator
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -24,6 +26,7 @@ from tidb_binlog.status.drainer import EarlyRowsKept, EarlyRowsStatus
 from tidb_binlog.tso import Ts, compose
 
 _KEPT: Final = 200
+_commit_ts: Final = operator.attrgetter("commit_ts")
 _LIVES_MS: Final = 3_600_000
 """So long a transaction of TiDB may live (max-txn-ttl)."""
 _TAKES_PARTITIONS: Final = frozenset(
@@ -34,7 +37,7 @@ _TAKES_PARTITIONS: Final = frozenset(
     }
 )
 LATE_ROWS: Final = (
-    "rows of transactions that began before the statement and ended after it may be gone with a partition"
+    "rows of transactions that did not know the statement yet and ended after it may be gone with a partition"
 )
 logger = log.get("drainer.applier")
 
@@ -48,14 +51,14 @@ class EarlyRows:
         self._store: Callable[[bytes], None] | None = None
         self._told: deque[EarlyRowsStatus] = deque(maxlen=_KEPT)
         self._took: dict[int, EarlyRowsStatus] = {}  # by table id, the last DDL that took a partition
-        self._took_ts: Ts = 0
+        self._last_took = EarlyRowsStatus()
 
     def add(self, before: EarlyRows) -> None:
         """What was told before in this process, and what rows that may follow are told by."""
         self._store = before._store
         self._told.extendleft(reversed(before._told))
         self._took = before._took | self._took
-        self._took_ts = max(self._took_ts, before._took_ts)
+        self._last_took = max(self._last_took, before._last_took, key=_commit_ts)
 
     def keep_in(self, load: Callable[[], object], store: Callable[[bytes], None]) -> None:
         """The same of the process before, whose document `load` gives. Raises what it does."""
@@ -63,7 +66,7 @@ class EarlyRows:
         self._store = store
         self._told.extend(kept.told)
         self._took = {int(table_id): took for table_id, took in kept.took.items() if table_id.isdecimal()}
-        self._took_ts = max((took.commit_ts for took in self._took.values()), default=0)
+        self._last_took = max(self._took.values(), key=_commit_ts, default=self._last_took)
 
     def _keep(self) -> None:
         if self._store is not None:
@@ -95,18 +98,19 @@ class EarlyRows:
         if ddl.early:
             self._tell(EarlyRowsStatus(ddl.job_id, ddl.commit_ts, tables=tables), ddl.early)
         if ddl.action in _TAKES_PARTITIONS:
-            took = EarlyRowsStatus(ddl.job_id, ddl.commit_ts, tables=tables)
+            took = EarlyRowsStatus(ddl.job_id, ddl.commit_ts, 0.0, tables, ddl.schema_version)
             self._took |= {table.id: took for table in (*ddl.before, *ddl.after)}
-            self._took_ts = ddl.commit_ts
+            self._last_took = took
             self._keep()
 
     def note_rows(self, transaction: Transaction) -> None:
         """They are taken."""
-        if transaction.start_ts >= self._took_ts:
+        written = transaction.start_ts, transaction.schema_version
+        if not self._last_took.is_unknown_to(*written):
             return
         for events in transaction.tables:
             took = self._took.get(events.table.info.id)
-            if took is not None and transaction.start_ts < took.commit_ts and set(events.kinds) != {DELETE}:
+            if took is not None and took.is_unknown_to(*written) and set(events.kinds) != {DELETE}:
                 self._tell(took, LATE_ROWS)
 
     def _tell(self, status: EarlyRowsStatus, text: str) -> None:

@@ -138,12 +138,18 @@ class DdlStatus(Struct, kw_only=True):
 
 class EarlyRowsStatus(Struct):
     """A DDL before which rows were as they are after it: what that makes of them did not come with them.
-    `last_s`: when it was taken, seconds since 1970."""
+    `last_s`: when it was taken, seconds since 1970. `schema_version`: of the definitions after it."""
 
     job_id: int = 0
     commit_ts: Ts = 0
     last_s: float = 0.0
     tables: list[str] = []
+    schema_version: int = 0
+
+    def is_unknown_to(self, start_ts: Ts, schema_version: int) -> bool:
+        """Whether a transaction began before it, or was written by definitions of before: a TiDB learns of a
+        DDL a moment later. `schema_version` 0: not known."""
+        return start_ts < self.commit_ts or 0 < schema_version < self.schema_version
 
 
 class EarlyRowsKept(Struct):

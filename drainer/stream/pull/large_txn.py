@@ -94,14 +94,13 @@ def pieces(
         tables.append(resolve(mutation.table_id, version, spilled.commit_ts))
         if tables[-1] is not None:
             mutation.check(where)
+    empty = Transaction(spilled.start_ts, spilled.commit_ts, (), 0, schema_version=version)
     waiting: Transaction | None = None
     for events, size in _gathered(spilled.read, mutations, tables, rows_max, bytes_max):
         if waiting is not None:
             yield waiting
-        waiting = Transaction(spilled.start_ts, spilled.commit_ts, events, size, last=False)
-    if waiting is None:
-        waiting = Transaction(spilled.start_ts, spilled.commit_ts, (), 0)
-    yield replace(waiting, last=True)
+        waiting = replace(empty, tables=events, size_bytes=size, last=False)
+    yield replace(waiting or empty, last=True)
 
 
 # -- checking it -----------------------------------------------------------------------------------------

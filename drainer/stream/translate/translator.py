@@ -191,7 +191,8 @@ class Translator:
                 f"rows of the binlog with commit_ts {commit_ts} cannot be decoded: {error}", hint=REPAIR_HINT
             ) from None
         tables = self._tables(prewrite, commit_ts)
-        return Transaction(message.start_ts, commit_ts, tables, len(payload), True, payload)
+        version = prewrite.schema_version
+        return Transaction(message.start_ts, commit_ts, tables, len(payload), True, payload, "", version)
 
     def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
         """A large transaction, as `translate` has it, in pieces. Raises as `translate`, before the first.

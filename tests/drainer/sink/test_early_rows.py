@@ -67,6 +67,20 @@ def test_rows_of_a_transaction_around_a_ddl_that_takes_partitions_are_told(actio
     assert (told.job_id, told.commit_ts, told.tables) == (7, 100, ["d.t"])
 
 
+def test_rows_by_definitions_of_before_a_ddl_that_takes_partitions_are_told() -> None:
+    """A TiDB learns of a DDL a moment after it has ended."""
+    early = EarlyRows(SystemClock())
+    early.note_ddl(replace(ddl(100, TAKES[0]), schema_version=60))
+    for version in (0, 60, 61):
+        early.note_rows(replace(rows(T, 110, INSERT), schema_version=version))
+    early.note_ddl(replace(ddl(105, TAKES[0]), schema_version=61, before=(), after=()))
+    early.note_rows(replace(rows(T, 110, INSERT), schema_version=60))
+    assert early.told == []
+    early.note_rows(replace(rows(T, 110, INSERT), schema_version=59))
+    (told,) = early.told
+    assert (told.job_id, told.schema_version) == (7, 60)
+
+
 def test_a_table_is_watched_as_long_as_a_transaction_may_live() -> None:
     early = EarlyRows(SystemClock())
     hour = compose(3_600_000)

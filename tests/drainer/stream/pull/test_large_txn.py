@@ -191,6 +191,7 @@ def test_limits_are_those_that_lanes_like(s: Setting) -> None:
     found = list(s.translator.pieces(spilled_of(payload_of(value.SerializeToString()))))
     assert {piece.size_bytes < PIECE_BYTES + 1000 for piece in found} == {True}
     assert max(len(piece.tables[0].rows) for piece in found) <= PIECE_ROWS
+    assert {piece.schema_version for piece in found} == {VERSION}
     assert len(rows_of(found)) == 9000
 
 

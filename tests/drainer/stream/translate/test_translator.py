@@ -122,7 +122,9 @@ def test_the_table_is_the_same_object_until_a_ddl_changes_it(s: Setting) -> None
 def test_rows_of_an_older_schema_version_read_with_the_newest_layout(s: Setting) -> None:
     s.ddl(5, info=table(1, "t", "id", "c"))
     for version in (3, 6, 99):
-        (events,) = s.rows(mutation(1, [I]), version=version).tables
+        transaction = s.rows(mutation(1, [I]), version=version)
+        (events,) = transaction.tables
+        assert transaction.schema_version == version
         assert [column.name for column in events.table.info.columns] == ["id", "c"]
 
 
