@@ -116,8 +116,7 @@ class DeltaLake(Lake):
 
     def sql_settings(self, position: int) -> dict[str, str]:
         """With which Spark stores a position with what it writes."""
-        prefix = "spark.databricks.delta.write"
-        return {f"{prefix}.txnAppId": self._app, f"{prefix}.txnVersion": str(position)}
+        return _settings(self._app, position)
 
     def sql_replace(self, name: Name, select: str, position: int) -> str:
         """The statement that makes a table of rows and a position."""
@@ -125,6 +124,11 @@ class DeltaLake(Lake):
         return (
             f"CREATE OR REPLACE TABLE {self.sql_name(name)} USING delta TBLPROPERTIES ({stored}) AS {select}"
         )
+
+
+def _settings(app: str, position: int) -> dict[str, str]:
+    prefix = "spark.databricks.delta.write"
+    return {f"{prefix}.txnAppId": app, f"{prefix}.txnVersion": str(position)}
 
 
 class DeltaChangelog(LakeTable):
@@ -172,6 +176,12 @@ class DeltaChangelog(LakeTable):
         fields = require().Schema.from_arrow(schema).fields
         with _told(self._uri):
             self._table.alter.add_columns(list(fields))
+
+    @contextlib.contextmanager
+    def merging(self, position: int) -> Iterator[dict[str, str]]:
+        """Spark's settings for a MERGE into the table. Delta commits nothing where another one of this name
+        has stored a position since it was planned."""
+        yield _settings(self._app, position)
 
     def evolve(self, added: Mapping[str, pa.DataType], widened: Mapping[str, pa.DataType]) -> None:
         assert not widened

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -147,7 +148,7 @@ class IcebergLake(Lake):
 
     def sql_settings(self, position: int) -> dict[str, str]:
         """With which Spark stores a position with what it writes."""
-        return {f"spark.sql.iceberg.snapshot-property.{self._app}": str(position)}
+        return _settings(self._app, position)
 
     def sql_replace(self, name: Name, select: str, position: int) -> str:
         """The statement that makes a table of rows and a position."""
@@ -172,6 +173,16 @@ def sqlite_for_java(warehouse: str) -> dict[str, str]:
 
 def _shown(name: Name) -> str:
     return f"the Iceberg table {'.'.join(name)}"
+
+
+def _settings(app: str, position: int) -> dict[str, str]:
+    return {f"spark.sql.iceberg.snapshot-property.{app}": str(position)}
+
+
+_STAGED: Final = "spark.wap.id"
+_MARK: Final = "wap.id"
+"""Of a snapshot's summary: what the setting said."""
+_MAY_STAGE: Final = "write.wap.enabled"
 
 
 class _Moved(Exception):
@@ -224,6 +235,34 @@ class IcebergChangelog(LakeTable):
 
     def evolve(self, added: Mapping[str, pa.DataType], widened: Mapping[str, pa.DataType]) -> None:
         self.add_columns(schema_of(self.columns | dict(added) | dict(widened)))
+
+    @contextlib.contextmanager
+    def merging(self, position: int) -> Iterator[dict[str, str]]:
+        """Spark's settings for a MERGE into the table as it was loaded. Nobody sees what that commits before
+        the end of this, and only where nothing was committed in between: Iceberg lets one that was planned
+        long ago pass if no file was added since. Raises `Unavailable` where something was."""
+        if self._table.properties.get(_MAY_STAGE) != "true":
+            with _told(self._shown), self._table.transaction() as transaction:
+                transaction.set_properties({_MAY_STAGE: "true"})
+        mark = uuid.uuid4().hex
+        yield {**_settings(self._app, position), _STAGED: mark}
+        self._publish(mark)
+
+    def _publish(self, mark: str) -> None:
+        """The library refuses what does not follow the snapshot that it knows."""
+        loaded, table = self._table.current_snapshot(), self._table
+        before = None if loaded is None else loaded.snapshot_id
+        self.refresh()
+        staged = [each for each in table.snapshots() if each.summary and each.summary.get(_MARK) == mark]
+        now = table.current_snapshot()
+        if any(each.parent_snapshot_id != before for each in staged) or now != loaded:
+            raise Unavailable(
+                f"{self._shown} was changed by another program while rows were merged into it",
+                hint="it is tried again; of streams into one warehouse each needs a name of its own",
+            )
+        with _told(self._shown):
+            for each in staged:
+                table.manage_snapshots().set_current_snapshot(each.snapshot_id).commit()
 
     def append(self, rows: pa.RecordBatchReader, position: int) -> None:
         self._commit(position, lambda on, mark: on.append(rows, snapshot_properties=mark))

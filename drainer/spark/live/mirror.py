@@ -3,19 +3,22 @@
 Drives  Spark's `MERGE INTO` of folded effects, one row a key, by the connector of the format; the format's
         Python library for what needs no rows
 Holds   a batch is in a table once: its end is stored with the MERGE, and what a table has is passed over. A
-        MERGE that is done again with more after it leaves the last row of each key all the same
+        MERGE that is done again with more after it leaves the last row of each key all the same. That of a
+        stream that was overtaken comes to nothing, however long ago it was planned
         DDL: a column that is added without values is; where values change their places, the table is written
         anew in one commit
 Never   follows what no change tells of, nor a table without a key: it ends before that, and says so
-Tests   tests/spark/live/test_mirror.py, tests/spark/live/test_mirror_refusals.py
+Tests   tests/spark/live/test_mirror.py, tests/spark/live/test_mirror_refusals.py,
+        tests/spark/live/test_mirror_overtaken.py
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -248,13 +251,14 @@ class Mirrors(LakeDownstream):
         names = [quoted(each) for each in schema.names]
         on = " AND ".join(_same(key, schema.field(key.name).type) for key in keys)
         values = ", ".join(f"s.{each}" for each in names)
-        self._run(
+        statement = (
             f"MERGE INTO {self._lake.sql_name(name)} t USING {_VIEW} s ON {on}"
             f" WHEN MATCHED AND s.{GONE} THEN DELETE"
             f" WHEN MATCHED THEN UPDATE SET {', '.join(f'{each} = s.{each}' for each in names)}"
-            f" WHEN NOT MATCHED AND NOT s.{GONE} THEN INSERT ({', '.join(names)}) VALUES ({values})",
-            stop_ts,
+            f" WHEN NOT MATCHED AND NOT s.{GONE} THEN INSERT ({', '.join(names)}) VALUES ({values})"
         )
+        with table.merging(stop_ts) as conf:
+            self._run(statement, conf)
 
     def _load(self, name: Name) -> DeltaChangelog | IcebergChangelog | None:
         """None if there is none yet, or none any more."""
@@ -271,13 +275,13 @@ class Mirrors(LakeDownstream):
             self.position.store_tables(tables)
             self._tables = tables
 
-    def _run(self, statement: str, commit_ts: Ts) -> None:
-        """With the position, in one commit."""
+    def _run(self, statement: str, settings: Mapping[str, str]) -> None:
+        """In one commit. `settings`: of this statement alone."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         spark = self._spark
-        for key, value in self._lake.sql_settings(commit_ts).items():
+        for key, value in settings.items():
             spark.conf.set(key, value)
         try:
             spark.sql(statement).collect()
@@ -290,6 +294,10 @@ class Mirrors(LakeDownstream):
                 f"Spark cannot write to {self._lake.shown}: {words}",
                 hint="the statement was: " + statement.partition(" ON ")[0],
             ) from None
+        finally:
+            with contextlib.suppress(Py4JError):  # of a session that is gone
+                for key in settings:
+                    spark.conf.unset(key)
 
     # -- schema changes --------------------------------------------------------------------------------
 
@@ -311,7 +319,7 @@ class Mirrors(LakeDownstream):
             self._rename(plain_name(old), plain_name(new), ddl)
         taken = {new for _, new in changes.renamed}
         for name in (*changes.removed, *(old for old, _ in changes.renamed if old not in taken)):
-            self._remove(plain_name(name))
+            self._remove(plain_name(name), ddl)
         for version in changes.emptied:
             name = plain_name(version.downstream)
             if self._load(name) is not None:
@@ -326,7 +334,7 @@ class Mirrors(LakeDownstream):
         if self._load(old) is not None:
             self._replace(new, f"SELECT * FROM {self._lake.sql_name(old)}", ddl)
         elif (former := self._lake.load(new)) is not None and former.position < ddl.commit_ts:
-            self._remove(new)
+            self._remove(new, ddl)
 
     def _alter(self, name: Name, version: TableVersion, columns: tuple[mirror.Follow, ...], ddl: Ddl) -> None:
         table = self._load(name)
@@ -353,10 +361,15 @@ class Mirrors(LakeDownstream):
         """The table is what is selected, unless it was made so before."""
         table = self._lake.load(name)
         if table is None or table.position < ddl.commit_ts:
-            self._run(self._lake.sql_replace(name, select, ddl.commit_ts), ddl.commit_ts)
+            settings = self._lake.sql_settings(ddl.commit_ts)
+            self._run(self._lake.sql_replace(name, select, ddl.commit_ts), settings)
         self._note(self._tables | {name})
 
-    def _remove(self, name: Name) -> None:
+    def _remove(self, name: Name, ddl: Ddl) -> None:
+        """Unless what has the name was made after the DDL, which is done again."""
+        table = self._lake.load(name)
+        if table is not None and table.position >= ddl.commit_ts:
+            return
         self._note(self._tables - {name})
         self._lake.remove(name)
         if isinstance(self._lake, DeltaLake):  # Spark remembers a table by its path
