@@ -62,8 +62,8 @@ class ColumnSql:
     `template` and `argument` (an expression of `{v}`) make the literal inside a row template when no escaping
     is needed; `store` and `compare` make it from any raw value but None. `quoted`: the template puts the raw
     value between quotes, so it must be searched for quotes and for invalid UTF-8. `charset`: that of the
-    column where it goes to, if it is narrower than utf8mb4. `fills_null`: what the
-    column is called where the server stores another value for a NULL.
+    column where it goes to, if it is narrower than utf8mb4. `fills_null`: what the column is called where the
+    server stores another value for a NULL.
     """
 
     column: Column

@@ -1,8 +1,8 @@
 """Row literals as source: the statements with which a generated reader ends.
 
 Out    statements that return `(1,'abc',NULL)`
-Holds  a value with a quote or a backslash, or bytes that are no text, are left to an expression that escapes
-       So is a NULL that the server would fill
+Holds  a value with a quote or a backslash, bytes that are no text, and a NULL that the server would fill are
+       left to an expression that escapes, or refuses
 Why    most rows need no escaping: one template makes them. A row with a NULL does not fit it, and is
        joined of the literals of its values
 
