@@ -95,12 +95,12 @@ class EarlyRows:
         if ddl.skip:
             return
         tables = [".".join(name) for name in ddl.tables]
+        status = EarlyRowsStatus(ddl.job_id, ddl.commit_ts, 0.0, tables, ddl.schema_version)
         if ddl.early:
-            self._tell(EarlyRowsStatus(ddl.job_id, ddl.commit_ts, tables=tables), ddl.early)
+            self._tell(status, ddl.early)
         if ddl.action in _TAKES_PARTITIONS:
-            took = EarlyRowsStatus(ddl.job_id, ddl.commit_ts, 0.0, tables, ddl.schema_version)
-            self._took |= {table.id: took for table in (*ddl.before, *ddl.after)}
-            self._last_took = took
+            self._took |= {table.id: status for table in (*ddl.before, *ddl.after)}
+            self._last_took = status
             self._keep()
 
     def note_rows(self, transaction: Transaction) -> None:

@@ -101,7 +101,7 @@ def test_life_of_a_process(
     forget(mariadb)
     status_port = free_port()
     (tmp_path / "data").mkdir()
-    early_rows = {"job_id": 7, "commit_ts": 100, "last_s": 1.5, "tables": ["d.t"]}
+    early_rows = {"job_id": 7, "commit_ts": 100, "last_s": 1.5, "tables": ["d.t"], "schema_version": 3}
     (tmp_path / "data" / "early-rows.json").write_text(json.dumps({"told": [early_rows]}))
     process = Forked("drainer", command(tmp_path, etcd_clean, status_port, downstream(mariadb)))
     try:
