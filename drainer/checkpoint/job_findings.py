@@ -9,6 +9,7 @@ Tests   tests/drainer/reparo/test_job_findings.py
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable
 from contextlib import closing
@@ -76,6 +77,10 @@ class JobFindings:
         query = b"SELECT name, said FROM %b WHERE cluster_id=%d AND kind=%b ORDER BY name"
         (rows,) = connection.rows_if_there(query % (self._table, self.number, string_literal(_MISSING)))
         return {str(name): str(said).splitlines() for name, said in rows}
+
+    def all_missing(self, connection: Connection) -> tuple[str, ...]:
+        """Read the lines of all names."""
+        return tuple(itertools.chain.from_iterable(self.missing(connection).values()))
 
 
 class StoredLacks(deque[LackStatus]):

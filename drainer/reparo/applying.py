@@ -11,7 +11,6 @@ Tests   tests/drainer/reparo/test_applying.py, tests/integration/test_reparo.py
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any, Final, Protocol
@@ -243,7 +242,7 @@ def summary_of(target: Target, job: Job) -> Summary:
             job.name,
             drift=findings.counts(connection, ROWS),
             texts=findings.counts(connection, TEXTS),
-            missing=list(itertools.chain.from_iterable(findings.missing(connection).values())),
+            missing=list(findings.all_missing(connection)),
         )
 
 

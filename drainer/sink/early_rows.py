@@ -105,12 +105,11 @@ class EarlyRows:
 
     def note_rows(self, transaction: Transaction) -> None:
         """They are taken."""
-        written = transaction.start_ts, transaction.schema_version
-        if not self._last_took.is_unknown_to(*written):
+        if _knows(transaction, self._last_took):
             return
         for events in transaction.tables:
             took = self._took.get(events.table.info.id)
-            if took is not None and took.is_unknown_to(*written) and set(events.kinds) != {DELETE}:
+            if took is not None and not _knows(transaction, took) and set(events.kinds) != {DELETE}:
                 self._tell(took, LATE_ROWS)
 
     def _tell(self, status: EarlyRowsStatus, text: str) -> None:
@@ -123,3 +122,9 @@ class EarlyRows:
         self._told.append(status)
         self._keep()
         logger.warning(text, job_id=status.job_id, commit_ts=status.commit_ts, tables=status.tables)
+
+
+def _knows(transaction: Transaction, took: EarlyRowsStatus) -> bool:
+    """Whether it began after the DDL, and by definitions that are not of before it."""
+    version = transaction.schema_version
+    return transaction.start_ts >= took.commit_ts and (not version or version >= took.schema_version)

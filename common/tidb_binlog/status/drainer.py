@@ -146,11 +146,6 @@ class EarlyRowsStatus(Struct):
     tables: list[str] = []
     schema_version: int = 0
 
-    def is_unknown_to(self, start_ts: Ts, schema_version: int) -> bool:
-        """Whether a transaction began before it, or was written by definitions of before: a TiDB learns of a
-        DDL a moment later. `schema_version` 0: not known."""
-        return start_ts < self.commit_ts or 0 < schema_version < self.schema_version
-
 
 class EarlyRowsKept(Struct):
     """Outlives the process: what was told, and by table id the last DDL that took a partition."""

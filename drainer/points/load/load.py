@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from typing import Final
 
 from drainer.checkpoint.job_findings import JobFindings
@@ -215,9 +214,9 @@ class Load:
     def _missing(self) -> tuple[str, ...]:
         findings = JobFindings(self._settings.checkpoint_schema, self._upstream.cluster_id)
         with self._session.connection() as connection:
-            stored = findings.missing(connection)
+            missing = findings.all_missing(connection)
             connection.rollback()
-        return tuple(itertools.chain.from_iterable(stored.values()))
+        return missing
 
     async def _passes(self, stored: LoadState | None, run: int) -> Passed:
         job = Job(
