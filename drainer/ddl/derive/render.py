@@ -276,7 +276,8 @@ _COMPUTED_ALIKE: Final = re.compile(
     "(?i)char_length|concat|day|hex|if|ifnull|in|left|length|md5|mod|month|right|substr|substring|trim|year"
 )
 _OF_BYTES: Final = re.compile(r"(?i)\b(?:hex|length|md5)\b")
-_UNICODE: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
+_WIDE: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
+_UNICODE: Final = _WIDE | {"ascii"}
 _EXACT_TYPES: Final = frozenset(
     {ti.TINY, ti.SHORT, ti.INT24, ti.LONG, ti.LONGLONG, ti.DATE, ti.YEAR, *ti.STRING_TYPES}
 )
@@ -293,7 +294,9 @@ def own_rules(column: Column, definition: Definition) -> list[str]:
     texts = [operand for operand in named if operand is not None and operand.is_text]
     numbers = bool(texts) and re.search(r"(?i)[-+*%]|\b(?:div|mod)\b", text)  # out of a text
     narrow = any(operand.type.charset not in _UNICODE for operand in texts)  # TiDB keeps UTF-8 in them
-    strange = re.search(r"/|\d[.e]", text) or numbers or (narrow and _OF_BYTES.search(text))
+    # What a lax session has cut, another session refuses or keeps.
+    cut = column.is_text and column.type.charset not in _WIDE and (texts or not column.generated.isascii())
+    strange = re.search(r"/|\d[.e]", text) or numbers or cut or (narrow and _OF_BYTES.search(text))
     is_as_it_is = re.fullmatch(r"`[^`]+`", text) and all(it and it.type.tp == column.type.tp for it in named)
     turned = column.type.tp in (ti.YEAR, ti.DATE) and not is_as_it_is
     if not column.generated or (exact and plain and not strange and not turned):

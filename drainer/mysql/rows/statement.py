@@ -7,10 +7,10 @@ Why    REPLACE is the cheapest text form for a table whose only unique key is th
        ... ON DUPLICATE KEY UPDATE is as cheap and keeps what only the downstream has; with further unique
        keys rows are deleted first and inserted then, so that a 1062 is drift and not a lost row
 
-What the counts say. DELETE and INSERT count exactly. REPLACE and ON DUPLICATE KEY UPDATE count one for a new
-row, one or two for a row that was there: more than that means that rows were there already. A table
-without key is a multiset of images: what was added and dropped again in a batch never goes out, and equal
-images to drop are one DELETE with a LIMIT.
+What the counts say. DELETE and INSERT count exactly; a row that came and went may be there or not. REPLACE
+and ON DUPLICATE KEY UPDATE count one for a new row, one or two for a row that was there: more than that means
+that rows were there already. A table without key is a multiset of images: what was added and dropped again in
+a batch never goes out, and equal images to drop are one DELETE with a LIMIT.
 
 Nothing here is escaped twice: literals come from `sql_literal`, ready for the fixed session.
 """
@@ -121,7 +121,7 @@ def removals(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = Fal
     if net.table.keyed:
         repeats = replaying or net.table.version.partial
         for table, changes in _by_target(net, net.removals(replaying=repeats, cut=cut)):
-            yield from _deletes(table, changes, bytes_max, counts=not (repeats or cut))
+            yield from _deletes(net, table, changes, bytes_max, counts=not (repeats or cut))
 
 
 def writes(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False) -> Iterator[Statement]:
@@ -188,7 +188,7 @@ def _key_literals(table: TableTarget, changes: list[Change]) -> list[bytes]:
 
 
 def _deletes(
-    table: TableTarget, removals: list[Change], bytes_max: int, *, counts: bool
+    net: TableFold, table: TableTarget, removals: list[Change], bytes_max: int, *, counts: bool
 ) -> Iterator[Statement]:
     keys = table.sql.key_list
     head = b"DELETE FROM " + table.name + b" WHERE "
@@ -196,7 +196,8 @@ def _deletes(
     literals = _key_literals(table, removals)
     for start, end in _cut(literals, space, keys.joint_bytes, keys.rows_max or ROWS_MAX):
         sql = head + keys.condition(literals[start:end])
-        yield Statement(table, sql, (end - start, end - start) if counts else None)
+        least = sum(net.was_there(change[KEY]) for change in removals[start:end])
+        yield Statement(table, sql, (least, end - start) if counts else None)
 
 
 def _head(table: TableTarget, verb: bytes) -> bytes:

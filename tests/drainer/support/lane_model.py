@@ -118,7 +118,7 @@ class Downstream:
             rows = self.keyed.setdefault(table_id, {})
             for change in net.removals(replaying=False):
                 met = rows.pop(change[KEY], None) is not None
-                assert met, "a removal met no row: applied twice or in the wrong order"
+                assert met == net.was_there(change[KEY]), "applied twice or in the wrong order"
             for change in chain(*net.writes(replaying=False)):
                 image = change[ROW] if change[OP] == PUT_INSERT else change[ROW][change[SPLIT] :]
                 key, _, value = image.partition(b"=")

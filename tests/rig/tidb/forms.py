@@ -74,7 +74,18 @@ bigint as (coalesce(`v`, 0) + 1)
 varchar(20) as (case when `v` > 9 then 'a' when `v` is null then 'n' else 'é' end)
 bigint as (`v` between 3 and 9)
 int as (length(concat(`v`, 'é')))
-varchar(60) as (substr(concat(`v`, 'abc'), -2))"""
+varchar(60) as (substr(concat(`v`, 'abc'), -2))
+varchar(60) as (`v` || 'x')
+varchar(60) as (concat("v", 'y'))
+bigint as (not `v` between 3 and 9)
+varchar(60) as (concat(_latin1 x'e9', `v`))
+varchar(60) as (concat(N'é', `v`, x'41'))
+bigint as (`v` <=> null)
+bigint as (`v` xor 1)
+bigint as (`v` ^ 5)
+bigint unsigned as (`v`)
+tinyint as (mod(`v`, 9))
+varchar(3) as (mod(`v`, 99))"""
 COMPUTED_OF_ANY: Final = """\
 varchar(99) as (`id`)
 varchar(99) as (concat(`id`))
@@ -118,7 +129,33 @@ time as (sec_to_time(`v`))
 set('a','b') as (if(`v` > 3, 'a,b', 'a'))
 enum('a','b') as (if(`v` > 3, 'a', 'b'))
 binary(8) as (`id`)
-bit(9) as (`v`)"""
+bit(9) as (`v`)
+datetime as (`id`)
+timestamp as (`id`)
+time(3) as (`id`)
+varchar(40) as (cast(`id` as char))
+varchar(40) as (date_format(`id`, '%Y-%m-%d %H:%i:%s'))
+bigint as (hour(`id`))
+bigint as (unix_timestamp(`id`))
+bigint as (to_days(`id`))
+decimal(9,2) as (`id`)
+varbinary(99) as (`id`)
+varchar(99) as (reverse(`id`))
+varchar(99) as (concat_ws('-', `id`, `v`))
+varchar(99) collate utf8mb4_unicode_ci as (lower(`id`))
+bigint as (`id` like 'a%')
+bigint as (`id` collate utf8mb4_general_ci = 'A')
+bigint as (strcmp(`id`, 'abc'))
+bigint as (find_in_set(`id`, 'a,b,abc'))
+bigint as (isnull(`id`))
+varchar(99) as (nullif(`id`, 'a'))
+varchar(99) as (greatest(`id`, 'b'))
+varchar(99) as (cast(`id` as binary))
+varchar(99) as (convert(`id` using latin1))
+varchar(99) as (to_base64(`id`))
+varchar(99) as (json_extract(`id`, '$.a'))
+bigint as (json_length(`id`))
+double as (`id`)"""
 """Not for all values: rows of a session that is not strict, no strict session downstream takes."""
 ATTRIBUTES: Final = """\
 unique
@@ -183,7 +220,20 @@ KEYS: Final = """\
 `id` int not null auto_increment, `w` int not null default 1, primary key (`w`, `id`){clustered}, key (`id`)
 `id` varchar(40) not null default (uuid()), `w` double default (rand()), primary key (`id`){clustered}
 `id` int not null primary key, `j` json, key `mv` ((cast(`j` as unsigned array)))
-`id` int auto_increment, key (`id`)"""
+`id` int auto_increment, key (`id`)
+`id` int not null, `gk` bigint as (`id` + 1) stored not null, primary key (`gk`){clustered}
+`id` int not null, `gk` char(9) as (concat(`id`, 'x')) stored not null, primary key (`gk`, `id`){clustered}
+`id` char(9) not null, `gk` char(9) collate utf8mb4_general_ci as (left(`id`, 3)), unique key `u1` (`gk`)
+`id` int not null, `gk` bigint as (`id` div 2) virtual not null, unique key `u1` (`gk`)
+`id` int not null primary key, `gk` int as (mod(`id`, 5)) stored, unique key `u1` (`gk`, `v`)
+`id` mediumint unsigned zerofill not null primary key{clustered}
+`id` year not null primary key{clustered}
+`id` int not null, `w` int, `j` json, primary key (`id`), unique key `uj` ((cast(`j` as unsigned array)))
+`id` char(9) not null, `w` char(9) charset latin1 default 'é', primary key (`id`(2), `w`(1)){clustered}
+`id` int not null, `w` int not null default 3, unique key `u1` (`id`), unique key `u2` (`w`, `id`)
+`id` timestamp(6) not null default current_timestamp(6) on update current_timestamp(6) primary key{clustered}
+`id` bigint unsigned auto_random(4) primary key
+`id` int, `id2` int as (`id`) virtual, key `k2` (`id2`)"""
 PARTITIONED: Final = """\
 `id` bigint primary key => range (`id`) (p0 < (10), p1 < (30))
 `id` bigint => range (`id`) (p0 < (20), p1 < maxvalue)
@@ -237,7 +287,34 @@ PARTITIONED: Final = """\
 `id` time => range columns (`id`) (p0 < ('01:00:00'), p1 < (maxvalue))
 `id` timestamp not null => hash (unix_timestamp(`id`)) partitions 3
 `id` enum('a','b') not null => key (`id`) partitions 2
-`id` decimal(9,2) => range columns (`id`) (p0 < (1.5), p1 < (maxvalue))"""
+`id` decimal(9,2) => range columns (`id`) (p0 < (1.5), p1 < (maxvalue))
+`id` int, `gp` int as (`id` % 7) stored => range (`gp`) (p0 < (0), p1 < (4), p2 < maxvalue)
+`id` int, `gp` int as (`id` div 10) virtual => list (`gp`) (p0 in (null,0,1,2,-1), p1 in (3,4,5,6,-2))
+`id` int, `gp` varchar(20) as (concat('x', `id`)) => range columns (`gp`) (p0 < ('x3'), p1 < (maxvalue))
+`id` date => hash (weekday(`id`)) partitions 3
+`id` date => hash (dayofmonth(`id`)) partitions 3
+`id` datetime => list (quarter(`id`)) (p0 in (null,0,1), p1 in (2,3,4))
+`id` date => range (dayofyear(`id`)) (p0 < (100), p1 < maxvalue)
+`id` time => hash (time_to_sec(`id`)) partitions 3
+`id` datetime => hash (yearweek(`id`)) partitions 3
+`id` date => range (datediff(`id`, '2000-01-01')) (p0 < (0), p1 < maxvalue)
+`id` datetime => hash (hour(`id`) + minute(`id`)) partitions 4
+`id` datetime => hash (microsecond(`id`)) partitions 2
+`id` int => hash (mod(`id`, 5)) partitions 3
+`id` int => hash (`id` * 2 - 7) partitions 3
+`id` decimal(9,2) => hash (floor(`id`)) partitions 3
+`id` decimal(9,2) => range (ceiling(`id`)) (p0 < (0), p1 < maxvalue)
+`id` bigint unsigned => hash (`id` div 3) partitions 3
+`id` bigint unsigned => list (`id` % 4) (p0 in (0,1,null), p1 in (2,3))
+`id` int unsigned, `w` int => hash (`id` + `w`) partitions 3
+`id` bit(8) => hash (`id`) partitions 2
+`id` year => list (`id`) (p0 in (0,1970,2000,null), p1 in (1901,2155,1969))
+`id` timestamp not null => range (floor(unix_timestamp(`id`))) (p0 < (1300000000), p1 < maxvalue)
+`id` date => range columns (`id`) (p0 < ('0000-00-00'), p1 < ('2010-00-00'), p2 < (maxvalue))
+`id` char(3) collate utf8mb4_unicode_ci => list columns (`id`) (p0 in ('a','ss',''), p1 in ('日','b',null))
+`id` binary(3) => range columns (`id`) (p0 < ('b'), p1 < (maxvalue))
+`id` bigint primary key auto_random(3) => hash (`id`) partitions 3
+`id` int, `w` varchar(9) collate utf8mb4_general_ci => key (`w`) partitions 3"""
 """How the key is defined, and how the table is partitioned by it."""
 CHANGES: Final = """\
 add column {new} {definition}{place}
@@ -327,7 +404,32 @@ ttl_enable = 'ON'
 ttl_job_interval = '1h'
 remove ttl
 placement policy pp1
-stats_options = default"""
+stats_options = default
+modify column `g1` bigint as (`v` * 3) virtual
+modify column `g2` {computed}
+change column `g1` {new} bigint as (`v` * 2) virtual
+modify column `gk` bigint as (`id` + 2)
+add index {index} (`g1`), add unique index `ug` (`g2`)
+add unique index {index} ((left(`id`, 2)))
+drop column `g1`
+drop primary key, add primary key ({parts}) nonclustered
+drop column {column}, drop index {index}
+rename column `v` to {new}, add column `v` bigint not null default {n}
+alter column {column} drop default, alter column {column} set default null
+modify column {column} {near} comment 'é😀\\''
+add column {new} enum('b','a','日') not null default 'a'
+modify column {column} enum('c','b','a')
+modify column {column} set('q','r','p')
+modify column {column} varchar(5) charset latin1
+modify column {column} char(3) collate utf8mb4_general_ci
+modify column {column} timestamp
+modify column {column} datetime(2)
+modify column {column} decimal(6,1)
+modify column {column} bit(5)
+modify column {column} year
+modify column {column} json
+comment 'é😀 \\''
+charset utf8"""
 DDL: Final[dict[float, str]] = {
     26.0: "alter table {table} {change}",
     7.0: "alter table {table} {change}, {change}\nalter table {table} {change}, {change}, {change}",
@@ -413,7 +515,15 @@ alter table {parted} reorganize partition
 {exchange}
 {exchange}
 {exchange}
-create table {spare} like {parted}""",
+create table {spare} like {parted}
+alter table {parted} partition by key (`id`) partitions 2
+alter table {parted} partition by range columns (`id`) (partition p0 values less than (maxvalue))
+alter table {parted} add partition partitions 1
+alter table {parted} coalesce partition 2
+alter table {parted} drop partition {partition}, add partition (partition p{n} values less than ({bound}))
+alter table {parted} rename column `id` to {new}
+alter table {parted} modify column `id` bigint
+alter table {parted} add unique index `up` ({parts})""",
     3.0: """\
 create or replace view {schema}.`v{n}` as select * from {table}
 drop view if exists {schema}.`v{n}`
@@ -447,7 +557,12 @@ alter table {table} add constraint `fk1` foreign key (`v`) references {other} (`
 alter table {table} add constraint `fk1` foreign key (`v`) references {other} (`id`) on update set null
 alter table {table} drop foreign key `fk1`
 create table {spare} (`id` int primary key, `v` bigint, foreign key (`v`) references {other} (`id`){deeds})
-create table {spare} (`id` int primary key, `v` int, foreign key (`v`) references {other} (`id`){deeds})""",
+create table {spare} (`id` int primary key, `v` int, foreign key (`v`) references {other} (`id`){deeds})
+create table a.`fk{n}` (`id` int primary key, `v` int, foreign key (`v`) references a.`fk{n}` (`id`){deeds})
+create table a.`fk{n}` (`id` int primary key, `v` int, foreign key (`v`) references a.`fk{n}` (`id`){deeds})
+create table a.`fc{n}` (`id` int, `v` int, foreign key (`v`) references a.`fk{n}` (`id`) on update cascade)
+alter table a.`fc{n}` drop foreign key `fk_1`
+drop table if exists a.`fc{n}`, a.`fk{n}`""",
     2.1: """\
 alter table {table} cache
 alter table {table} nocache
@@ -565,7 +680,16 @@ update {table} a, {other} b set a.`v` = b.`v`, b.`v` = a.`v` where a.{id} = b.`v
 select setval(a.`s1`, {bound})
 do nextval(a.`s1`)
 insert into {table} ({id}, `v`) values (nextval(a.`s1`), nextval(a.`s1`))
-insert high_priority into {table} {rows} as new on duplicate key update `v` = new.`v` + 1""",
+insert high_priority into {table} {rows} as new on duplicate key update `v` = new.`v` + 1
+load data local infile '{file}' ignore into table {table} character set latin1 fields terminated by ','
+{series}
+update {table} set {id} = {id} + 1000 order by {id} desc
+delete from a.`fk{n}` limit 2
+update a.`fk{n}` set `id` = `id` + 50 order by `id` desc limit 3
+insert ignore into a.`fk{n}` (`id`, `v`) values ({n}, null), ({n} + 10, {n}), ({n} + 20, {n})
+insert ignore into a.`fc{n}` (`id`, `v`) select `id`, `id` from a.`fk{n}`
+set @@insert_id = {bound}
+set @@last_insert_id = {n}""",
     16.0: """\
 insert into {table} {rows}
 insert into {table} {rows}

@@ -30,6 +30,7 @@ sql_mode = default | default | '' | 'NO_ZERO_DATE' | 'ALLOW_INVALID_DATES' | 'NO
 sql_mode = default | 'ANSI' | 'PIPES_AS_CONCAT' | 'NO_UNSIGNED_SUBTRACTION' | 'REAL_AS_FLOAT'
 sql_mode = default | 'STRICT_TRANS_TABLES' | 'NO_AUTO_VALUE_ON_ZERO' | 'PAD_CHAR_TO_FULL_LENGTH' | ''
 sql_mode = default | default | 'STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE'
+sql_mode = default | default | 'HIGH_NOT_PRECEDENCE' | 'IGNORE_SPACE,TRADITIONAL' | 'ORACLE' | 'MAXDB'
 sql_mode = default | 'ERROR_FOR_DIVISION_BY_ZERO' | 'ANSI_QUOTES' | 'ALLOW_INVALID_DATES,ANSI'
 character_set_client = utf8mb4 | utf8mb4 | latin1 | gbk | binary
 collation_connection = utf8mb4_bin | utf8mb4_general_ci | latin1_bin

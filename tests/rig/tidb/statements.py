@@ -39,8 +39,44 @@ SCHEMAS: Final = ("a", "b", "C d")
 Name = tuple[str, str]
 Drawn = Callable[..., str]
 _PARTED: Final = "create table {spare} ({parted_key}"
-_ODD: Final = ("C1", "a`b", "日本", "sp ace", "select", "b", "x.y", "Ünï", "c%")
+_ODD: Final = (
+    "C1",
+    "a`b",
+    "日本",
+    "sp ace",
+    "select",
+    "b",
+    "x.y",
+    "Ünï",
+    "c%",
+    "😀",
+    "q'\"",
+    "n" * 64,
+    "a\\",
+    "_tidb",
+)
 """Names that need quotes, or differ in nothing but their case."""
+_OPERANDS: Final = (
+    *(
+        "timestamp(3)",
+        "datetime(2)",
+        "date",
+        "time",
+        "year",
+        "decimal(10,2)",
+        "double",
+        "bit(9)",
+        "varbinary(20)",
+    ),
+    *(
+        "enum('a','b','')",
+        "set('p','q')",
+        "char(9) charset latin1",
+        "varchar(9) charset gbk",
+        "bigint unsigned",
+    ),
+)
+"""Types of keys that generated columns are computed of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +157,7 @@ class Statements:
         forms = [f"{key}, `v` int{{columns}})" for key in KEYS.split("\n")]
         forms += [f"{key}, `v` int)" for key in KEYS.split("\n")]
         forms += [f"{self._parted_key(form)}" for form in PARTITIONED.split("\n")]
-        for key in ("int", "varchar(20) collate utf8mb4_general_ci"):
+        for key in ("int", "varchar(20) collate utf8mb4_general_ci", *self._random.sample(_OPERANDS, 3)):
             head = f"`id` {key} not null primary key, `v` int"
             forms += [f"{head}, `g` {computed})" for computed in f"{COMPUTED}\n{COMPUTED_OF_ANY}".split("\n")]
         types = "|".join((NUMBERS, TEMPORAL, TEXTS, NATIONAL, BINARY, OTHER)).split("|")
@@ -202,6 +238,10 @@ class Statements:
 
     def _many_(self) -> str:
         return self._drawn_rows(self._random.choice((200, 800)))
+
+    def _series_(self) -> str:
+        numbers = "with recursive c as (select 1 n union all select n + 1 from c where n < 900)"
+        return f"insert ignore into {self._table_()} ({self._id_()}, `v`) {numbers} select n * 3, n from c"
 
     def _large_(self) -> str:
         return self._drawn_rows(self._random.randrange(1, 3), large)

@@ -93,6 +93,12 @@ def test_deletes_are_counted_but_not_while_replaying() -> None:
     assert statement.drift(0) == 0
 
 
+def test_a_row_that_came_and_went_may_be_there_or_not() -> None:
+    target = seen(KEYED)
+    (statement,) = made(put(target, 1, 5), remove(target, 1, 5), remove(target, 2, 5))
+    assert (statement.sql, statement.expected) == (b"DELETE FROM `s`.`t` WHERE `id` IN (1,2)", (1, 2))
+
+
 @pytest.mark.parametrize("bytes_max", [80, 100, 200])
 def test_statements_are_cut_by_bytes(bytes_max: int) -> None:
     target = seen(KEYED)

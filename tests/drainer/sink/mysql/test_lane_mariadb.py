@@ -271,6 +271,16 @@ def test_drift_is_counted_and_told_once_a_minute(world: World, caplog: pytest.Lo
     assert sum("not as expected" in record.message for record in caplog.records) == 1
 
 
+def test_a_row_that_was_there_goes_with_one_that_came_and_went(world: World) -> None:
+    """TiDB says INSERT of a row that LOAD DATA ... REPLACE leaves as it is."""
+    target = world.made(INT_KEY, "t", INT_DDL)
+    world.run(f"INSERT INTO {SCHEMA}.t VALUES (9, 0, 'a')")
+    world.start()
+    world.offer(target, insert(INT_KEY, 9, 0, "a"), delete(INT_KEY, 9, 0, "a"))
+    world.committed()
+    assert world.rows("t") == []
+
+
 @pytest.mark.parametrize("in_one_batch", [False, True])
 def test_an_image_without_a_column_that_a_ddl_takes_away_meets_its_row(
     world: World, *, in_one_batch: bool
