@@ -42,9 +42,9 @@ def table_id(version: TableVersion) -> int:
 class RowEffect(NamedTuple):
     """What becomes of a key. `first_order` and `last_order` end in the operation.
 
-    `before`: the image before the first operation, where it is needed. `image`: of the last one; None
-    for a removal whose key says all. `reborn`: a row came to the key that was there before. `times`: of a
-    table without key, how many such rows come.
+    `before`: the image before the first operation, where it is needed. `image`: of the last one; None for a
+    removal whose key says all, where no image before is needed. `reborn`: a row came to the key that was
+    there before. `times`: of a table without key, how many such rows come.
     """
 
     table: int
@@ -169,7 +169,7 @@ class Operations:
 
     def _remove(self, table: _Table, key: bytes, ts: Ts, order: int, before: bytes) -> None:
         effect = table.effects.get(key)
-        image = None if table.key_is_all else before
+        image = None if table.key_is_all and not table.keeps_before else before
         if effect is None:
             kept = before if table.keeps_before else None
             table.effects[key] = [ts, order, kept, ts, order, table.definition, image, False, 0]

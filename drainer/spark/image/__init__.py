@@ -18,7 +18,7 @@ import pyarrow as pa
 from drainer.formats.obinlog import writer
 from drainer.mysql.literal.image_sql_plan import ImageSqlPlan
 from drainer.mysql.literal.plan import compile_sql
-from drainer.mysql.rows.change import APPEND, PUT_UPDATE
+from drainer.mysql.rows.change import APPEND, ARRIVALS, PUT_UPDATE
 from drainer.places.place import Place
 from drainer.points.image.columns import ROW, ImageColumns, notes_name
 from drainer.points.image.manifest import (
@@ -193,11 +193,13 @@ class _Maker:
         with self._range.net(self._range.size) as net, writer_here.part(0) as part:
             effects = [effect for effect in net if effect.table == table]
             gone = {effect.key: count for effect in effects if (count := _removed(effect))}
+            arrived = {effect.key for effect in effects if effect.first_order & OPERATION in ARRIVALS}
             if base is None and gone:
                 raise self._misfit("rows that they change were never added")
             if base is not None:
                 for group in base.groups():
-                    part.add([image for image in base.images(group) if not self._taken(image, gone)])
+                    images = base.images(group)
+                    part.add([image for image in images if not self._taken(image, gone, arrived)])
             if any(gone.values()):
                 verb = "change" if self._keys else "remove"
                 raise self._misfit(f"rows that they {verb} are not in the base")
@@ -212,13 +214,14 @@ class _Maker:
         sql = compile_sql(self._version.info, kind=ImageSqlPlan)
         return sql.delete_key if sql.key_columns else sql.insert_literals
 
-    def _taken(self, image: bytes, gone: dict[bytes, int]) -> bool:
-        """Whether a row of the base is there no more, or anew; it is counted then."""
-        key = self._key_of(image) if gone else b""
+    def _taken(self, image: bytes, gone: dict[bytes, int], arrived: set[bytes]) -> bool:
+        """Whether a row of the base is there no more, or anew; it is counted then. One that arrived may have
+        been there: of one that LOAD DATA ... REPLACE leaves as it is TiDB says INSERT."""
+        key = self._key_of(image) if gone or arrived else b""
         count = gone.get(key, 0)
         if count:
             gone[key] = count - 1
-        return count > 0
+        return count > 0 or key in arrived
 
     def write(self, place: Place, base: DataFrame | None) -> TableImage:
         from pyspark.sql import functions as f
@@ -227,9 +230,9 @@ class _Maker:
 
         if base is None:
             self._refuse_beginning()
-        gone, come = self._changes()
+        gone, come, passed = self._changes()
         version = self._version
-        rows = come if base is None else self._on(base, gone).unionByName(come)
+        rows = come if base is None else self._on(base, gone, come.unionByName(passed)).unionByName(come)
         if base is None and gone.limit(1).count():
             raise self._misfit("rows that they change were never added")
         directory = directory_of(version.schema, version.name)
@@ -248,7 +251,8 @@ class _Maker:
             {name: checksum_of_file(table, name) for name in names_of(table)},
         )
 
-    def _on(self, base: DataFrame, gone: DataFrame) -> DataFrame:
+    def _on(self, base: DataFrame, gone: DataFrame, arrived: DataFrame) -> DataFrame:
+        """What stays of the base; see `_taken`."""
         from drainer.spark.source.spark_types import quoted
 
         if [(field.name, field.dataType) for field in base.schema] != [
@@ -261,10 +265,13 @@ class _Maker:
             return base.exceptAll(gone)
         names = [quoted(name) for name in self._keys]
         keys = gone.select(*names).distinct()
-        conditions = [base[name].eqNullSafe(keys[name]) for name in names]
-        if base.join(keys, conditions, "left_semi").count() != keys.count():
+
+        def joined(keys: DataFrame, how: str) -> DataFrame:
+            return base.join(keys, [base[name].eqNullSafe(keys[name]) for name in names], how)
+
+        if joined(keys, "left_semi").count() != keys.count():
             raise self._misfit("rows that they change are not in the base")
-        return base.join(keys, conditions, "left_anti")
+        return joined(keys.union(arrived.select(*names)), "left_anti")
 
     def _other_columns(self) -> Rejected:
         return Rejected(
@@ -277,28 +284,30 @@ class _Maker:
             hint="audit the archive for gaps; the base must be of the same cluster and commit_ts as it says",
         )
 
-    def _changes(self) -> tuple[DataFrame, DataFrame]:
-        """Rows that were there and are so no more, and those that are there now."""
+    def _changes(self) -> tuple[DataFrame, ...]:
+        """Rows that were there and are so no more, those that are there now, and those that came and went."""
         from pyspark.sql import functions as f
 
         from drainer.spark.source.spark_types import struct_of
 
         frame = self._frame.where(f.col("table") == table_id(self._version))
-        keyless = f.col("first_order").bitwiseAND(OPERATION) >= APPEND
+        first = f.col("first_order").bitwiseAND(OPERATION)
+        keyless = first >= APPEND
         stays = f.col("last_order").bitwiseAND(OPERATION) <= PUT_UPDATE
         come = f.when(keyless & (f.col("times") > 0), f.col("image")).when(~keyless & stays, f.col("image"))
         gone = f.when(keyless & (f.col("times") < 0), f.col("image")).when(~keyless, f.col("before"))
+        passed = f.when(first.isin(*ARRIVALS) & ~stays, f.col("image"))
         times = f.greatest(f.abs("times"), f.lit(1)).cast("int")
         columns = struct_of(schema(self._version))[ROW].dataType
         decoded = []
-        for image in (gone, come):
+        for image in (gone, come, passed):
             some = frame.select(image.alias("image"), times.alias("times")).where("image is not null")
             repeated = some.select("image", f.explode(f.array_repeat(f.lit(1), f.col("times"))))
             decoding = Decoding(self._version, columns)
             rows = repeated.select("image").mapInArrow(decoding, decoding.columns)
             notes = f.col(INVALID).alias(notes_name(self._version))
             decoded.append(rows.select(f"{ROW}.*", notes))
-        return decoded[0], decoded[1]
+        return tuple(decoded)
 
 
 def _removed(effect: RowEffect) -> int:

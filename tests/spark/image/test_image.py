@@ -72,6 +72,8 @@ async def test_rows_at_a_moment(
     world.rows.clear()
     history.some(30)
     middle, then = history.last_ts, rows_of(world)
+    if shape == "unique":
+        history.replaced()
     history.some(30)
     archive, first, second = str(tmp_path / "archive"), tmp_path / "first", tmp_path / "second"
     await history.write(tmp_path / "archive")

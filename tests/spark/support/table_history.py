@@ -52,6 +52,13 @@ class History:
                 return rows
             self.stream.pop()
 
+    def replaced(self) -> None:
+        """Two rows stay as they are in a LOAD DATA ... REPLACE, of which TiDB says INSERT; one goes later."""
+        rids = self.world.rng.sample(list(self.world.rows), 2)
+        rows = self.world.rows
+        self._tell([(INSERT, self.world.encoder.insert(rows[rid], rowid=rid)) for rid in rids])
+        self._tell([self.world.delete(rids[0])])
+
     def schema_change(self, query: str) -> None:
         ts = self.last_ts + 1
         self.stream.append(Ddl(ts, 9, 13, "m", query, (("m", "dst"),), 2))
