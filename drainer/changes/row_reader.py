@@ -80,7 +80,7 @@ class RowPlan:
 
     def __init__(self, version: TableVersion) -> None:
         self.table = table_of(version)
-        readers = RowReaders(version.info, value_conversion, None)
+        readers = RowReaders(version.info, value_conversion)
         strict, columns = readers.strict, readers.layout.columns
         places = [place for place, column in enumerate(columns) if column.id not in version.left_out]
         names = [(place, columns[place].name) for place in places]

@@ -12,7 +12,7 @@ Why     only the downstream can say which rows it has. While a load is not `DONE
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -320,16 +320,6 @@ class LoadProgress:
             + b" AND state<>%d" % ChunkState.PLANNED
         )
         return frozenset(int(number) for (number,) in numbers)
-
-    def counts(self, connection: Connection) -> Mapping[int, tuple[int, int, int]]:
-        """By table: chunks, those that are copied, and their rows."""
-        counted = connection.rows(
-            b"SELECT number, COUNT(*), SUM(state=%d), SUM(row_count) FROM " % ChunkState.COPIED
-            + self._chunks
-            + self._mine
-            + b" GROUP BY number"
-        )
-        return {int(number): (int(all_), int(done), int(rows)) for number, all_, done, rows in counted}
 
     def _put(self, connection: Connection, table: bytes, rows: list[bytes]) -> None:
         for at in range(0, len(rows), _STATEMENT_ROWS):

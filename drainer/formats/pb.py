@@ -174,7 +174,7 @@ class _Half:
 
     def __init__(self, info: TableInfo, left_out: frozenset[int]) -> None:
         self.forms: list[PbColumn] = []
-        self.readers = RowReaders(info, self._convert, None)
+        self.readers = RowReaders(info, self._convert)
         self.places = [
             place for place, column in enumerate(self.readers.layout.columns) if column.id not in left_out
         ]

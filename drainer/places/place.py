@@ -317,16 +317,6 @@ class Place:
         with self._reached("read", name):
             return object_store.version_of(self.uri, self.options, name)
 
-    def upload(self, name: str, path: str, size: int) -> None:
-        """Write a copy of the first `size` bytes of a local file."""
-        with open(path, "rb", 0) as source:
-            if self.local is None:
-                with self._reached("written", name):
-                    self._store(name, _pieces(source, size))
-            else:
-                with self.stream(name) as file:
-                    file.writelines(_pieces(source, size))
-
     @contextlib.contextmanager
     def stream(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file to be written, which has its name when this ends well, and is not there otherwise. What

@@ -22,11 +22,6 @@ class BlockCache:
         self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._lock = threading.Lock()
 
-    @property
-    def bytes_held(self) -> int:
-        with self._lock:
-            return sum(map(len, self._blocks.values()))
-
     def get(self, fid: int, base: int) -> bytes:
         """What is known of a block; empty if nothing is."""
         with self._lock:

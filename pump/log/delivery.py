@@ -33,10 +33,6 @@ class Delivery(NamedTuple):
         """Bytes of the payload."""
         return len(self.head) + len(self.tail)
 
-    @property
-    def is_fake(self) -> bool:
-        return self.start_ts == self.commit_ts
-
     def __eq__(self, other: object) -> bool:
         """Where the halves join makes no difference."""
         if not isinstance(other, Delivery):

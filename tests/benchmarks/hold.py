@@ -13,13 +13,13 @@ from typing import Final
 from binlog_playground.cluster.cluster import Cluster, Node
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target, connect
-from drainer.points.snapshot.downstream import open_downstream_snapshot
 from drainer.points.snapshot.drainer_hold import DrainerHold
 from pumpclient.publish.publisher import open_publisher
 from tests.benchmarks.drainer import lag, shop
 from tests.benchmarks.measure import peak_rss_mib, percentile
 from tests.benchmarks.report import Result
 from tests.benchmarks.settings import Settings, private_cluster
+from tests.drainer.points.snapshot.opening import open_downstream
 from tests.drainer.support.held_life import settings_of
 from tidb_binlog.clock import SystemClock
 
@@ -74,7 +74,7 @@ async def measure(seconds: float) -> tuple[list[float], list[float], float, floa
                 applied = int((await drainer.status())["Transactions"])
                 began_s = time.monotonic()
                 while time.monotonic() - began_s < seconds:
-                    snapshot = await open_downstream_snapshot(settings, hold, SESSIONS)
+                    snapshot = await open_downstream(settings, hold, SESSIONS)
                     held.append(snapshot.held_ms)
                     await snapshot.close()
                     await asyncio.sleep(PAUSE_S)

@@ -17,8 +17,9 @@ import pytest
 
 from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Target
-from drainer.points.snapshot.downstream import Patience, open_downstream_snapshot
+from drainer.points.snapshot.downstream import Patience
 from drainer.points.snapshot.drainer_hold import DrainerHold, locate_drainer
+from tests.drainer.points.snapshot.opening import open_downstream
 from tests.drainer.support.held_life import settings_of
 from tests.integration.support.standby_scene import Scene
 from tests.waiting import PATIENCE_S
@@ -113,7 +114,7 @@ async def snapshots(scene: Scene) -> None:
     hold = DrainerHold(locate_drainer(nodes, "pair"), None, SystemClock())
     try:
         while True:
-            snapshot = await open_downstream_snapshot(settings, hold, 1, Patience(wait_s=1.0))
+            snapshot = await open_downstream(settings, hold, 1, Patience(wait_s=1.0))
             with snapshot.session() as session:
                 ((rows,),) = session.rows(b"SELECT COUNT(*) FROM pair.t")
             scene.seen.append((snapshot.ts, int(rows)))

@@ -132,7 +132,7 @@ def test_indexes_are_written_to_an_object_store(
 ) -> None:
     local = corpus.our_archive(items("basic"), tmp_path / "archive", 4 << 10)
     for entry in local.list():
-        Place(s3.uri("archive")).upload(entry.name, str(tmp_path / "archive" / entry.name), entry.size)
+        Place(s3.uri("archive")).put(entry.name, local.content(entry.name))
     assert program.run(["index", "--archive", s3.uri("archive"), "--newest"]) == 0
     written = {name: data for name, data in s3.objects().items() if name.endswith(".json")}
     assert len(written) == len(local.under("index").list()) // 2 > 1

@@ -80,11 +80,6 @@ class Heartbeat:
         self._beat_lock = asyncio.Lock()
         self._write_lock = asyncio.Lock()
 
-    @property
-    def state(self) -> str:
-        """The state that the entry shows (or will, once the registry answers)."""
-        return self._state
-
     async def register(self, state: str) -> None:
         """Announce this process and write the first entry.
 

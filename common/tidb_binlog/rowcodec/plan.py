@@ -34,19 +34,11 @@ def read_unsigned_handle(b: bytes, i: int) -> tuple[int, int]:
 class RowReaders:
     """Layout, conversions and readers of one table version for one target.
 
-    `convert` gives the conversion of the column at a place among the writable columns; `defaults_from` is
-    the definition that was valid when the row was written, for absent columns.
+    `convert` gives the conversion of the column at a place among the writable columns.
     """
 
-    def __init__(
-        self, info: TableInfo, convert: Callable[[Column, int], Conversion], defaults_from: TableInfo | None
-    ) -> None:
-        then = {column.id: column for column in defaults_from.columns} if defaults_from is not None else {}
-        absent = {
-            column.id: absent_datum(then.get(column.id, column))
-            for column in info.columns
-            if column.is_writable
-        }
+    def __init__(self, info: TableInfo, convert: Callable[[Column, int], Conversion]) -> None:
+        absent = {column.id: absent_datum(column) for column in info.columns if column.is_writable}
         self.layout: Layout = make_layout(
             info, frozenset(column_id for column_id, datum in absent.items() if datum == NULL_DATUM)
         )
@@ -153,8 +145,8 @@ class TablePlan:
     decode_update: Callable[[bytes], tuple[Row, Row]]
     decode_delete: Callable[[bytes], Row]
 
-    def __init__(self, info: TableInfo, defaults_from: TableInfo | None = None) -> None:
-        readers = RowReaders(info, python_conversion, defaults_from)
+    def __init__(self, info: TableInfo) -> None:
+        readers = RowReaders(info, python_conversion)
         strict, places = readers.strict, readers.all_places
         self.columns = readers.layout.columns
         values, old = _tuple_of("v", places), _tuple_of("o", places)
@@ -170,10 +162,6 @@ def _tuple_of(prefix: str, places: Iterable[int]) -> str:
     return "(" + "".join(f"{prefix}{place}, " for place in places) + ")"
 
 
-def compile_table(info: TableInfo, *, defaults_from: TableInfo | None = None) -> TablePlan:
-    """Plan for a table version.
-
-    `defaults_from` is the definition that was valid at the binlog's schema version: it says what absent
-    columns hold. `UnsupportedTable` if a column has a type that rows cannot hold.
-    """
-    return TablePlan(info, defaults_from)
+def compile_table(info: TableInfo) -> TablePlan:
+    """Plan for a table version. `UnsupportedTable` if a column has a type that rows cannot hold."""
+    return TablePlan(info)

@@ -85,13 +85,6 @@ class StrictReader:
         values = self._values(row, old, {}, keys_required=True)
         return values, self._values(row, new, {}, keys_required=True), split
 
-    def absent_value(self, index: int) -> Any:
-        """What a row without the column at this place holds; `RowError` if nothing can stand for it."""
-        datum = self._missing[index]
-        if datum is None:
-            self._fail(b"", self._layout.columns[index].name, 0, "column is missing")
-        return None if datum[0] == NIL else self._readers[index](datum, 0)[0]
-
     def _split(self, row: bytes) -> int:
         """Offset of the second half: where the first column id comes again."""
         if not row or row[0] == NIL:

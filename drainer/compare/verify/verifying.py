@@ -69,7 +69,6 @@ class Progress:
     table: str
     tables_done: int
     tables: int
-    chunks: int
     rows: int
     rows_expected: int
     wrong_tables: int
@@ -399,7 +398,6 @@ class Verifying:
                 table=work.request.label,
                 tables_done=sum(work.is_settled for work in works),
                 tables=len(works),
-                chunks=sum(len(work.equal) + len(work.wrong) for work in works),
                 rows=sum(work.rows for work in works),
                 rows_expected=sum(work.request.rows_expected for work in works),
                 wrong_tables=sum(bool(work.wrong) for work in works),

@@ -322,7 +322,7 @@ class _AvroTable:
             self.columns.append(columns.convert(column, place))
             return self.columns[-1].conversion
 
-        self.readers = RowReaders(version.info, conversion, None)
+        self.readers = RowReaders(version.info, conversion)
         layout = self.readers.layout
         self.places = [n for n, column in enumerate(layout.columns) if column.id not in version.left_out]
         self.key = row_key_places(layout, version.left_out)

@@ -153,7 +153,7 @@ class JsonRows:
             self.columns.append(convert(column, place))
             return self.columns[-1].conversion
 
-        self.readers = RowReaders(version.info, conversion, None)
+        self.readers = RowReaders(version.info, conversion)
         layout = self.readers.layout
         left_out = version.left_out
         self.places = [place for place, column in enumerate(layout.columns) if column.id not in left_out]

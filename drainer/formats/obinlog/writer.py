@@ -184,7 +184,7 @@ class ObinlogPlan:
             return forms[-1].conversion
 
         info = version.info
-        readers = RowReaders(info, convert, None)
+        readers = RowReaders(info, convert)
         self._forms = tuple(forms)
         self._make(readers)
         schema, name = version.downstream

@@ -57,7 +57,6 @@ def converter(column: Column, here: DownstreamColumn) -> Convert:
 class ValueSelect:
     """How the values of a table's rows are asked for, and made rows of."""
 
-    info: TableInfo
     table: bytes
     shown: bytes
     columns: tuple[tuple[str, Convert], ...]
@@ -84,7 +83,7 @@ class ValueSelect:
         if has_rowid:
             shown.append(ROWID.encode())
         table = qualified(here.schema, here.name) + index_hint(key)
-        return cls(info, table, b",".join(shown), tuple(columns), has_rowid, RowEncoder(info))
+        return cls(table, b",".join(shown), tuple(columns), has_rowid, RowEncoder(info))
 
     def read(self, connection: Connection, chunk: Chunk) -> Iterator[list[bytes]]:
         """All rows of a chunk as INSERT rows. Raises `SessionError`, `UnwritableValue`, `RowsLost`."""

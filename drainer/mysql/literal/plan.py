@@ -61,9 +61,7 @@ class SqlPlan:
     row that cannot be right; key functions read only the part of the row that they need.
     """
 
-    def __init__(
-        self, info: TableInfo, defaults_from: TableInfo | None = None, written: Written = EVERYTHING
-    ) -> None:
+    def __init__(self, info: TableInfo, written: Written = EVERYTHING) -> None:
         described: list[ColumnSql] = []
 
         def convert(column: Column, place: int) -> Any:
@@ -80,7 +78,7 @@ class SqlPlan:
             described.append(entry)
             return entry.conversion
 
-        self._readers = RowReaders(info, convert, defaults_from)
+        self._readers = RowReaders(info, convert)
         self._sql = tuple(described)
         self._watched = written.watched
         self._keys: Keys = find_keys(self._readers.layout, self._sql, written.unknown)
@@ -101,7 +99,6 @@ class SqlPlan:
         self.has_enum: bool = bool(self._enums)
         self._narrow = tuple(place for place in self._stored if self._sql[place].charset is not None)
         self.has_narrow_text: bool = bool(self._narrow)
-        self.has_opaque_unique_key: bool = self._keys.opaque
 
     # -- literals ---------------------------------------------------------------------------------
 
@@ -416,15 +413,9 @@ class SqlPlan:
         return "(" + "".join(f"{part}, " for part in parts) + ")"
 
 
-def compile_sql(
-    info: TableInfo,
-    *,
-    defaults_from: TableInfo | None = None,
-    written: Written = EVERYTHING,
-    kind: type[SqlPlan] = SqlPlan,
-) -> SqlPlan:
-    """Plan for a table version; `defaults_from` as in `compile_table`, `kind` says what its rows are."""
-    return kind(info, defaults_from, written)
+def compile_sql(info: TableInfo, *, written: Written = EVERYTHING, kind: type[SqlPlan] = SqlPlan) -> SqlPlan:
+    """Plan for a table version; `kind` says what its rows are."""
+    return kind(info, written)
 
 
 # -- conditions on columns of a table without key, and assignments ------------------------------------------

@@ -76,21 +76,11 @@ class DownstreamSnapshot:
         await asyncio.to_thread(self._sessions.close)
 
 
-async def open_downstream_snapshot(
-    settings: DrainerConfig, drainer: DrainerHold, sessions: int, patience: Patience = PATIENT
-) -> DownstreamSnapshot:
-    """At the place where the stream is now. Raises `Unavailable`, `Rejected`, `DownstreamError`."""
-
-    async def once() -> DownstreamSnapshot:
-        return await open_where_it_is(settings, drainer, sessions, patience)
-
-    return await persistently(once, patience.all_s, "no snapshot of the downstream could be opened")
-
-
 async def open_where_it_is(
     settings: DrainerConfig, drainer: DrainerHold, sessions: int, patience: Patience
 ) -> DownstreamSnapshot:
-    """The same, tried once."""
+    """At the place where the stream is now, tried once. Raises `Unavailable`, `Rejected` and
+    `DownstreamError`."""
     async with opening(settings, sessions) as readers:
         held = await drainer.hold(limit_s=patience.limit_s, wait_s=patience.wait_s)
         return await readers.begin(drainer, held)

@@ -157,18 +157,8 @@ class Lane(threading.Thread):
     def has_room(self) -> bool:
         return self._queued_bytes < self._settings.queue_bytes_max
 
-    @property
-    def queued_bytes(self) -> int:
-        return self._queued_bytes
-
     def queue_size(self) -> float:
         return float(self._queued_bytes)
-
-    @property
-    def waiting_for(self) -> str:
-        """What keeps the lane from working, "" if nothing does."""
-        waiting = self._waiting
-        return waiting.reason if waiting else ""
 
     def state(self) -> LaneStatus:
         """For /status."""

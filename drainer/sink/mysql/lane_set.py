@@ -160,10 +160,6 @@ class LaneSet:
         """Everything at or below it is applied."""
         return self._progress.resolved_ts
 
-    @property
-    def queued_bytes(self) -> int:
-        return sum(lane.queued_bytes for lane in self.lanes)
-
     def states(self) -> list[LaneStatus]:
         return [lane.state() for lane in self.lanes]
 

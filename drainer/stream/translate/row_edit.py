@@ -77,7 +77,7 @@ class RowMasks:
         exchanges = self._cut
         if not exchanges:
             return self._insert, self._update, self._delete
-        readers = RowReaders(self._info, _spans, None)
+        readers = RowReaders(self._info, _spans)
         columns = readers.layout.columns
         places = [place for place, column in enumerate(columns) if column.id in exchanges]
         extra = {f"mask{place}": exchanges[columns[place].id] for place in places}

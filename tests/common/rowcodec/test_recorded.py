@@ -22,9 +22,11 @@ from tests.common.rowcodec.recorded import (
     lines,
     shown,
 )
+from tidb_binlog.rowcodec.datum import NULL_DATUM
+from tidb_binlog.rowcodec.defaults import absent_datum
 from tidb_binlog.rowcodec.encoder import RowEncoder, needs_restored_data
 from tidb_binlog.rowcodec.plan import TablePlan, compile_table
-from tidb_binlog.rowcodec.values import EnumValue, SetValue
+from tidb_binlog.rowcodec.values import EnumValue, SetValue, python_conversion
 from tidb_binlog.rowcodec.varint import svarint
 from tidb_binlog.table_info import JSON, Column, TableInfo
 
@@ -111,9 +113,14 @@ def _by_id(last: TablePlan, columns: Iterable[Column], image: tuple[Any, ...]) -
     """The image as the last definition shows it: later columns hold their origin default."""
     values = {column.id: value for column, value in zip(columns, image, strict=True)}
     return tuple(
-        (column.id, values[column.id] if column.id in values else last.strict.absent_value(place))
-        for place, column in enumerate(last.columns)
+        (column.id, values[column.id] if column.id in values else _absent(column)) for column in last.columns
     )
+
+
+def _absent(column: Column) -> Any:
+    datum = absent_datum(column)
+    assert datum is not None, column.name
+    return None if datum == NULL_DATUM else python_conversion(column, 0).read(datum, 0)[0]
 
 
 def _event_value(value: Any) -> Any:

@@ -92,7 +92,7 @@ def test_rows_as_they_are_written_never_need_the_strict_reader() -> None:
     chance = Random(1)
     for _ in range(5):
         made = RandomTable(chance)
-        readers, encoder = RowReaders(made.info, python_conversion, None), RowEncoder(made.info)
+        readers, encoder = RowReaders(made.info, python_conversion), RowEncoder(made.info)
         places = readers.all_places
         refused: list[bytes] = []
         insert = readers.of_insert(places, ["return True"], refused.append)
@@ -156,7 +156,7 @@ def test_what_is_skipped_is_looked_at_as_strictly() -> None:
     """A reader that wants other columns must not step over a datum that the strict reader refuses."""
     columns = [(f"c{number}", kind("bigint")) for number in range(5)]
     info = table(("id", key("bigint")), *columns, ("s", kind("varchar")), ("t", kind("varchar")))
-    readers, encoder = RowReaders(info, python_conversion, None), RowEncoder(info)
+    readers, encoder = RowReaders(info, python_conversion), RowEncoder(info)
     split = readers.of_update((), (), ["return 'fast'"], lambda row: "slow", whole=False)
     row = encoder.update((1, *range(5), "ab", "c"), (1, *range(5), "ab", "c"))
     assert split(row) == "fast"
@@ -180,7 +180,7 @@ def test_what_is_skipped_is_looked_at_as_strictly() -> None:
 def test_a_column_with_another_flag_is_not_an_absent_one() -> None:
     """A reader that stops behind it would take NULL for its value."""
     info = table(("id", key("int")), ("a", kind("int")), ("b", kind("int")))
-    readers = RowReaders(info, python_conversion, None)
+    readers = RowReaders(info, python_conversion)
     one = readers.of_insert((1,), ["return v1"], lambda row: "slow", whole=False)
     for datum, value in ((b"\x08\x06", 3), (b"\x09\x03", "slow"), (b"\x00", None)):
         assert one(b"\x08\x02" + b"\x08\x04" + datum + b"\x08\x06\x08\x02") == value

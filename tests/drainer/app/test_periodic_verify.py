@@ -93,7 +93,7 @@ def test_the_child_tells_its_grid_with_its_progress(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(verify_child, "TELL_S", 0.0)
     outgoing = io.BytesIO()
     work = TableWork(Request((("up", "t"),), ("down", "t")), chunks=[Chunk(0)], is_cut=True)
-    told = Progress("down.t", 0, 2, 0, 5, 0, 0, 0, works=[work])
+    told = Progress("down.t", 0, 2, 5, 0, 0, 0, works=[work])
     verify_child.Teller(ChildLink(io.BytesIO(), outgoing)).tell(told)
     said = json.loads(outgoing.getvalue())
     assert said["progress"] == "0 of 2 tables, at down.t: 5 rows"

@@ -179,7 +179,7 @@ def read_datum(field_type: FieldType, datum: bytes) -> Any:
     version = TableVersion(one_column(field_type), "s", "t", 1)
     row = b"\x08\x02\x08\x04" + datum
     (read,) = RowReader().rows(TableEvents(version, (INSERT,), [row], 0))
-    strict = RowReaders(version.info, value_conversion, None).strict.insert(row)
+    strict = RowReaders(version.info, value_conversion).strict.insert(row)
     assert read.after is not None
     assert strict == (1, read.after["v"])
     return read.after["v"]
@@ -310,7 +310,7 @@ def test_values_of_random_rows_are_those_of_the_plain_form(seed: int) -> None:
     """Of rows as they are written, and of rows with changed bytes: the same values or the same error."""
     chance = Random(seed)
     made = RandomTable(chance)
-    readers, encoder = RowReaders(made.info, value_conversion, None), RowEncoder(made.info)
+    readers, encoder = RowReaders(made.info, value_conversion), RowEncoder(made.info)
     places, strict = readers.all_places, readers.strict
     fast = readers.of_insert(
         places, [f"return ({''.join(f'v{place}, ' for place in places)})"], strict.insert
@@ -333,7 +333,7 @@ def test_values_of_random_rows_are_those_of_the_plain_form(seed: int) -> None:
 
 def test_a_day_that_no_calendar_has_is_text_beside_times_that_there_are() -> None:
     info = table(("id", key("int")), *((f"c{number}", kind("datetime", decimal=3)) for number in range(5)))
-    readers, encoder = RowReaders(info, value_conversion, None), RowEncoder(info)
+    readers, encoder = RowReaders(info, value_conversion), RowEncoder(info)
     places, strict = readers.all_places, readers.strict
     fast = readers.of_insert(
         places, [f"return ({''.join(f'v{place}, ' for place in places)})"], strict.insert

@@ -153,7 +153,7 @@ class RowArrays:
     """Reads rows of one definition by its key's column. Raises `UnsupportedTable`."""
 
     def __init__(self, info: TableInfo, key: Column) -> None:
-        self._layout = layout = RowReaders(info, conversion, None).layout
+        self._layout = layout = RowReaders(info, conversion).layout
         self._key = key
         self.unsigned = _FLAGS.get(key.type.kind) == UVARINT
         if info.is_common_handle or any(column.type.kind not in _FLAGS for column in layout.columns):

@@ -131,7 +131,7 @@ class ImageValues:
         )
         self._targets = {mark(column): column for column in targets}
         self._mark = mark
-        readers = RowReaders(info, self._convert, None)
+        readers = RowReaders(info, self._convert)
         columns = readers.layout.columns
         have = {mark(column): place for place, column in enumerate(columns)}
         self._places = [have.get(mark(column), -1) for column in targets]

@@ -61,7 +61,7 @@ class ImagePlan:
     delete: Callable[[bytes], bytes]
 
     def __init__(self, info: TableInfo) -> None:
-        readers = RowReaders(info, conversion, None)
+        readers = RowReaders(info, conversion)
         strict, places = readers.strict, readers.all_places
         ids = [b"\x08" + put_svarint(column.id) for column in readers.layout.columns]
         unsigned = [conversion.shape is Shape.UNSIGNED for conversion in readers.conversions]

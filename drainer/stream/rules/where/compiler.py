@@ -464,7 +464,7 @@ class RowCondition:
     def __init__(self, condition: Condition, info: TableInfo, label: str, table: str) -> None:
         self._condition = condition
         self._label, self._table = label, table
-        self._readers = RowReaders(info, comparable_conversion, None)
+        self._readers = RowReaders(info, comparable_conversion)
         self._places = {
             column.name.lower(): place for place, column in enumerate(self._readers.layout.columns)
         }

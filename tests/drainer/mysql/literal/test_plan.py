@@ -88,18 +88,6 @@ def test_null_and_absent_columns_are_null() -> None:
     assert sql.insert_literals(encoder.insert((1, None, None))) == b"(1,NULL,NULL)"
 
 
-def test_a_column_that_became_not_null_may_be_absent_from_an_older_row() -> None:
-    """What an absent column holds is said by the definition of its time."""
-    before = table(("id", key("int")), ("a", kind("int")), ("b", kind("varchar")), ("c", kind("varchar")))
-    after = table(
-        ("id", key("int")), ("a", kind("int", not_null=True)), ("b", kind("varchar", not_null=True)),
-        ("c", kind("varchar")),
-    )  # fmt: skip
-    sql, encoder = compile_sql(after, defaults_from=before), RowEncoder(before)
-    assert sql.insert_literals(encoder.insert((1, None, None, "x"))) == b"(1,NULL,NULL,'x')"
-    assert sql.insert_literals(encoder.insert((1, None, "it's", None))) == b"(1,NULL,'it''s',NULL)"
-
-
 def test_a_null_that_the_server_would_fill_is_refused_by_every_way_to_write_it() -> None:
     info = table(("id", key("bigint")), ("n", kind("bigint")), ("s", kind("varchar")))
     column_n = DownstreamColumn("N", "bigint", fills_null=True)
@@ -228,7 +216,6 @@ def test_a_table_without_a_usable_key() -> None:
     )
     sql = compile_sql(info)
     assert sql.key_columns == ()
-    assert sql.has_opaque_unique_key
     with pytest.raises(RowError, match="has no key"):
         sql.insert_key(b"\x08\x02\x00")
 

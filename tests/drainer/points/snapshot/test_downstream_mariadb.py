@@ -15,12 +15,12 @@ from drainer.points.snapshot.downstream import (
     DownstreamSnapshot,
     Patience,
     look,
-    open_downstream_snapshot,
     persistently,
 )
 from drainer.points.snapshot.drainer_hold import DrainerHold, HeldAt, LetGo, locate_drainer
 from drainer.stream.pull.merged import MergedBatch
 from pumpclient.testing import MemoryRegistry
+from tests.drainer.points.snapshot.opening import open_downstream
 from tests.drainer.support.apply_life import Life, run
 from tests.drainer.support.held_life import TwoTables, hold_of, settings_of
 from tests.waiting import PATIENCE_S
@@ -60,7 +60,7 @@ async def running(target: Target) -> AsyncIterator[Life]:
 async def test_sessions_show_all_up_to_t_while_rows_go_on(target: Target) -> None:
     async with running(target) as life:
         drainer, settings = hold_of(life.control.hold), settings_of(target)
-        found = [await open_downstream_snapshot(settings, drainer, 2) for _ in range(5)]
+        found = [await open_downstream(settings, drainer, 2) for _ in range(5)]
         stamps = [snapshot.ts for snapshot in found]
         going_on = [
             ts for ts in stamps if ts < ROWS[-1]
@@ -102,9 +102,9 @@ async def test_a_hold_that_was_over_too_soon_makes_no_snapshot_and_is_tried_agai
         with pytest.raises(
             Unavailable, match="went on before the snapshot was open: the stream ended"
         ) as found:
-            await open_downstream_snapshot(settings, Interrupted(life, 1), 1, AT_ONCE)
+            await open_downstream(settings, Interrupted(life, 1), 1, AT_ONCE)
         assert "within 0 s" in found.value.message
-        snapshot = await open_downstream_snapshot(settings, Interrupted(life, 1), 1)
+        snapshot = await open_downstream(settings, Interrupted(life, 1), 1)
         assert numbers(snapshot, "t") == [row for row in ROWS if row <= snapshot.ts]
         await snapshot.close()
         held = await life.control.hold.ask()

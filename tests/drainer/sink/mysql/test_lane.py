@@ -37,6 +37,7 @@ from tests.drainer.sink.mysql.lane_alone import server as server
 from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import ManualClock
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.status.drainer import LaneStatus
 
 # -- batches ----------------------------------------------------------------------------------
 
@@ -88,17 +89,12 @@ def test_what_it_has_not_committed_is_in_its_queue(server: Server) -> None:
     assert lane.has_room
     world.offer(KEYED, 2)
     assert not lane.has_room
-    assert (lane.queued_bytes, lane.queue_size(), lane.state().queued_bytes, lane.state().full) == (
-        200,
-        200,
-        200,
-        True,
-    )
+    assert (lane.queue_size(), lane.state().queued_bytes, lane.state().full) == (200, 200, True)
     sizes: list[int] = []
-    server.before["COMMIT"] = lambda: sizes.append(lane.queued_bytes)
+    server.before["COMMIT"] = lambda: sizes.append(lane.state().queued_bytes)
     lane.change_settings(LaneSettings(batch_rows=1, queue_bytes_max=200))
     world.run()
-    assert (sizes, lane.queued_bytes, lane.has_room) == ([200, 100], 0, True)
+    assert (sizes, lane.state().queued_bytes, lane.has_room) == ([200, 100], 0, True)
     assert (lane.name, lane.daemon, lane.state().lane) == ("lane-3", True, 3)
 
 
@@ -135,22 +131,22 @@ def test_a_lane_that_waits_for_work_hears_of_it_and_of_its_end(server: Server) -
 def test_who_waits_for_a_lock_keeps_its_session(server: Server) -> None:
     world, lane = (world := World(server)), world.lane
     server.fails["REPLACE"] = [LOCKED, TransientError(1213, "Deadlock found")]
-    states: list[Any] = []
+    states: list[LaneStatus] = []
 
     def look() -> None:
         world.clock.advance(2.04)
-        states.append((lane.waiting_for, lane.state()))
+        states.append(lane.state())
 
     server.before["REPLACE"] = look
     world.offer(KEYED, 1)
     assert world.run() == begun("REPLACE", "ROLLBACK", "REPLACE", "ROLLBACK", *BATCH)
-    assert [(state.trouble, state.waiting_s, state.tries) for _, state in states[1:]] == [
+    assert [(state.trouble, state.waiting_s, state.tries) for state in states[1:]] == [
         ("deadlock or lock wait", 2.0, 1),
         ("deadlock or lock wait", 4.1, 2),
     ]
-    assert states[0][0] == states[0][1].waiting_for == lane.waiting_for == ""
-    assert states[1][0] == states[1][1].waiting_for == "1205: Lock wait timeout exceeded"
-    assert states[2][0] == "1213: Deadlock found"
+    assert states[0].waiting_for == lane.state().waiting_for == ""
+    assert states[1].waiting_for == "1205: Lock wait timeout exceeded"
+    assert states[2].waiting_for == "1213: Deadlock found"
     assert world.told == [(NUMBER, 10, 1)]
 
 
@@ -247,7 +243,7 @@ def test_it_ends_while_it_waits_if_it_is_abandoned(server: Server) -> None:
     world.offer(KEYED, 1)
     assert world.run() == begun("REPLACE")
     assert world.told == []
-    assert world.lane.queued_bytes == 100
+    assert world.lane.state().queued_bytes == 100
 
 
 # -- the relay log ----------------------------------------------------------------------------

@@ -345,7 +345,7 @@ def test_a_row_larger_than_the_packet_is_refused_before_it_is_sent(world: World)
         world.run("SET GLOBAL max_allowed_packet=4194304")
         world.offer(target, insert(INT_KEY, 1, 2, "x" * 2_000_000))
         world.committed()  # the limit was raised: a new session has it
-        assert lane.waiting_for == ""
+        assert lane.state().waiting_for == ""
     finally:
         world.run(f"SET GLOBAL max_allowed_packet={limit}")
     assert [len(row[2]) for row in world.rows("t")] == [2_000_000, 5]
