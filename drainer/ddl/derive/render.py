@@ -323,7 +323,7 @@ def column_clause(
         if not column.nullable and server.dialect is not Dialect.MARIADB:
             text += " NOT NULL"
     else:
-        text += " NULL" if column.nullable else " NOT NULL"
+        text += " NULL" if column.nullable or column.generated else " NOT NULL"  # nothing writes the latter
         if column.auto_increment and auto_increment:
             text += " AUTO_INCREMENT"
         elif not column.generated:
@@ -353,6 +353,10 @@ def key_clause(key: Key, definition: Definition, server: Server, lacks: list[str
         unique = False
         lacks.append(f"key {key.name} is longer than {KEY_BYTES_MAX} bytes: a prefix, and not unique")
     parts = ",".join(_part(part, server) for part in parts_used)
+    of_columns = [definition.column(part.column) for part in key.parts if key.primary]
+    if server.dialect is Dialect.MARIADB and any(column and column.generated for column in of_columns):
+        lacks.append("primary key, which has a generated column: a unique key")
+        return f"UNIQUE KEY ({parts})"
     if key.primary:
         word = "CLUSTERED" if definition.clustered else "NONCLUSTERED"
         return f"PRIMARY KEY ({parts})" + (f" {word}" if server.dialect is Dialect.TIDB else "")

@@ -144,7 +144,6 @@ varchar(99) as (reverse(`id`))
 varchar(99) as (concat_ws('-', `id`, `v`))
 varchar(99) collate utf8mb4_unicode_ci as (lower(`id`))
 bigint as (`id` like 'a%')
-bigint as (`id` collate utf8mb4_general_ci = 'A')
 bigint as (strcmp(`id`, 'abc'))
 bigint as (find_in_set(`id`, 'a,b,abc'))
 bigint as (isnull(`id`))
@@ -229,7 +228,7 @@ KEYS: Final = """\
 `id` mediumint unsigned zerofill not null primary key{clustered}
 `id` year not null primary key{clustered}
 `id` int not null, `w` int, `j` json, primary key (`id`), unique key `uj` ((cast(`j` as unsigned array)))
-`id` char(9) not null, `w` char(9) charset latin1 default 'é', primary key (`id`(2), `w`(1)){clustered}
+`id` char(9) not null, `w` char(9) default 'é', primary key (`id`(2), `w`(1)){clustered}
 `id` int not null, `w` int not null default 3, unique key `u1` (`id`), unique key `u2` (`w`, `id`)
 `id` timestamp(6) not null default current_timestamp(6) on update current_timestamp(6) primary key{clustered}
 `id` bigint unsigned auto_random(4) primary key

@@ -157,7 +157,7 @@ class Statements:
         forms = [f"{key}, `v` int{{columns}})" for key in KEYS.split("\n")]
         forms += [f"{key}, `v` int)" for key in KEYS.split("\n")]
         forms += [f"{self._parted_key(form)}" for form in PARTITIONED.split("\n")]
-        for key in ("int", "varchar(20) collate utf8mb4_general_ci", *self._random.sample(_OPERANDS, 3)):
+        for key in ("int", "varchar(20) collate utf8mb4_general_ci", self._random.choice(_OPERANDS)):
             head = f"`id` {key} not null primary key, `v` int"
             forms += [f"{head}, `g` {computed})" for computed in f"{COMPUTED}\n{COMPUTED_OF_ANY}".split("\n")]
         types = "|".join((NUMBERS, TEMPORAL, TEXTS, NATIONAL, BINARY, OTHER)).split("|")

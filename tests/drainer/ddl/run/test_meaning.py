@@ -323,6 +323,33 @@ class TestGenerated:
         wider = table(ID, name, number, made, Column(5, "x", 4, FieldType(LONG)))
         assert not runner.run(ddl("ALTER ..", 5, wider, before=(asked,))).missing
 
+    @pytest.mark.parametrize(("text", "shown"), [("`id` + 1", 8), ("sleep(`id`)", None)])
+    def test_a_generated_column_in_a_primary_key_keeps_no_row_away(
+        self, target: Target, runner: DdlRunner, text: str, shown: int | None
+    ) -> None:
+        """MariaDB has none in a primary key, and takes this function in no generated column."""
+        key = Column(
+            2,
+            "g",
+            1,
+            FieldType(LONG, FLAG_NOT_NULL | FLAG_PRIMARY, 11),
+            generated=text,
+            generated_stored=True,
+        )
+        parts = [{"name": {"O": "g", "L": "g"}, "offset": 1, "length": -1}]
+        primary = {
+            "id": 1,
+            "idx_name": {"O": "PRIMARY", "L": "primary"},
+            "is_primary": True,
+            "is_unique": True,
+        }
+        plain = replace(ID, type=FieldType(LONG, FLAG_NOT_NULL, 11))
+        index = {**primary, "idx_cols": parts, "state": 5}
+        asked = table(plain, key, pk_is_handle=False, index_info=[index])
+        missing = runner.run(ddl("CREATE ..", 3, asked)).missing
+        assert "primary key, which has a generated column: a unique key" in missing
+        assert run(target, "INSERT INTO d.t (id) VALUES (7)", "SELECT g FROM d.t") == [(shown,)]
+
     @pytest.mark.parametrize(("text", "differs"), [("concat('a', `id`)", False), ("concat('é', `id`)", True)])
     def test_text_that_the_character_set_lacks_is_named(
         self, target: Target, runner: DdlRunner, text: str, *, differs: bool
