@@ -316,6 +316,6 @@ class IcebergChangelog(LakeTable):
         return
 
     def expire(self, age: datetime.timedelta) -> None:
-        before = datetime.datetime.now() - age
+        before = datetime.datetime.now(datetime.UTC) - age  # the library takes one without a zone for UTC
         with _told(self._shown):
             self._table.maintenance.expire_snapshots().older_than(before).commit()

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -323,6 +324,23 @@ def test_old_versions_expire_and_the_position_stays(bed: LakeBed) -> None:
     assert bed.versions("u") < versions
     play(bed.lake(), 1)
     assert [each[0] for each in rows(bed, "u")] == [1, 1, 10, 30, 50, 60]
+
+
+def test_young_versions_stay_whatever_the_time_zone(bed: LakeBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        clock = ManualClock()
+        sink = sink_of(bed.lake(), clock, compact_s=60.0, retention=timedelta(hours=1))
+        for item in STREAM[:4]:
+            give(sink, [item])
+        versions = bed.versions("u")
+        clock.advance(61)
+        give(sink, STREAM[4:])
+        assert bed.versions("u") >= versions > 1
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_duckdb_reads_it(bed: LakeBed) -> None:
