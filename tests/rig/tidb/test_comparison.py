@@ -9,7 +9,7 @@ import pytest
 from binlog_playground.check.verify import ColumnForm, Difference, ExpectedTable, Report
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.rig.tidb.binlogs import Overwritten
-from tests.rig.tidb.comparison import compared, meaning, prove
+from tests.rig.tidb.comparison import Tables, compared, meaning, prove
 
 pytestmark = pytest.mark.integration
 
@@ -25,6 +25,26 @@ def test_documents_and_chars_are_compared_by_their_meaning() -> None:
     assert one == meaning(table, [('{"a":[1],"b":1}', "x", "x ")])
     assert one != meaning(table, [('{"a":[1],"b":1}', "x", "x")])
     assert one != meaning(table, [('{"a":[1],"b":"1"}', "x", "x ")])
+
+
+def test_a_column_that_its_server_cannot_compute_is_told(
+    mariadb: MariaDbServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connection = mariadb.connect()
+    connection.run(b"CREATE DATABASE a")
+    try:
+        connection.run(
+            b"CREATE TABLE a.t (id INT, g INT AS (id * 2), h BIGINT AS (id * 1000000000 * 10000000))"
+        )
+        connection.run(b"SET sql_mode=''")
+        connection.run(b"INSERT INTO a.t (id) VALUES (2000000)")
+        tables = Tables(connection)
+        assert tables.computes(("a", "t"), "g")
+        assert not tables.computes(("a", "t"), "h")
+        assert "h cannot be read" in capsys.readouterr().out
+    finally:
+        connection.run(b"DROP DATABASE a")
+        connection.close()
 
 
 def test_rows_of_each_form_are_found_without_a_key(mariadb: MariaDbServer) -> None:
