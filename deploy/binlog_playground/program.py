@@ -190,7 +190,6 @@ def summary(statistics: Statistics) -> str:
             f"{statistics.ddl} DDL",
             f"{statistics.rolled_back} rolled back",
         ]
-    told += [f"{count} times {fault}" for fault, count in sorted(statistics.faults.items())]
     if statistics.lag_s:
         told.append(f"lag p50 {statistics.lag_ms(0.5):.0f} ms, p99 {statistics.lag_ms(0.99):.0f} ms")
     if statistics.quiet_lag_s:

@@ -269,7 +269,6 @@ class Run:
                     transactions=self.statistics.transactions,
                     rows=self.statistics.rows,
                     ddl=self.statistics.ddl,
-                    kills=self.statistics.kills,
                     lag_p50_ms=self.statistics.lag_ms(0.5),
                     lag_p99_ms=self.statistics.lag_ms(0.99),
                     checkpoint_ts=self._checkpoint_ts,

@@ -7,7 +7,6 @@ from typing import Any
 
 from binlog_playground import program
 from binlog_playground.check.live_view import LiveView
-from binlog_playground.check.statistics import Statistics
 from binlog_playground.check.verify import Report
 from binlog_playground.program import DIFFERENT, EQUAL, keep, supervise
 from tests.rig.begin import Begin
@@ -15,6 +14,7 @@ from tests.rig.cluster import RigCluster
 from tests.rig.joining import Joining
 from tests.rig.options import RigOptions, parse
 from tests.rig.workload.limits import MARIADB, MISPLACED, MISPLACED_REASON
+from tests.rig.workload.statistics import RigStatistics
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import ConfigError
 
@@ -48,13 +48,15 @@ async def run(options: RigOptions, cluster: RigCluster) -> int:
         print(program.json_text(document | more(work.statistics, work.subscribed) | {"equal": equal}))
     else:
         *told, summary = program.lines(report, work.statistics, REASONS)
-        print("\n".join([*told, *subscriber_lines(work.statistics, work.subscribed), summary]), flush=True)
+        told += subscriber_lines(work.statistics, work.subscribed)
+        faults = [f"{count} times {fault}" for fault, count in sorted(work.statistics.faults.items())]
+        print("\n".join([*told, ", ".join([summary, *faults])]), flush=True)
     if options.keep:
         await keep(cluster)
     return EQUAL if equal else DIFFERENT
 
 
-def more(statistics: Statistics, subscribed: Report | None) -> dict[str, Any]:
+def more(statistics: RigStatistics, subscribed: Report | None) -> dict[str, Any]:
     """What a result has besides the demo's."""
     return {
         "subscriber": subscribed
@@ -73,7 +75,7 @@ def more(statistics: Statistics, subscribed: Report | None) -> dict[str, Any]:
     }
 
 
-def subscriber_lines(statistics: Statistics, subscribed: Report | None) -> list[str]:
+def subscriber_lines(statistics: RigStatistics, subscribed: Report | None) -> list[str]:
     """What became of the subscribing program's tables."""
     if subscribed is None:
         return []

@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from random import Random
 from typing import Final
 
-from binlog_playground.check.statistics import Statistics
 from binlog_playground.cluster.cluster import http_get
 from binlog_playground.cluster.supervisor import Process
 from binlog_playground.replay import Replay
@@ -30,6 +30,7 @@ from binlog_playground.run import PUMPS
 from drainer.mysql.errors import SessionError
 from tests.rig.cluster import RELOAD_S, RigCluster, http_put
 from tests.rig.workload.session import Writer
+from tests.rig.workload.statistics import RigStatistics
 from tests.rig.workload.tables import REFUSING, SHARD
 from tidb_binlog import tso
 from tidb_binlog.clock import Clock, ManualClock, SystemClock
@@ -87,7 +88,7 @@ class Keeper:
             await asyncio.sleep(WATCH_S)
 
 
-async def decide(cluster: RigCluster, schema: str, target: str, statistics: Statistics) -> None:
+async def decide(cluster: RigCluster, schema: str, target: str, statistics: RigStatistics) -> None:
     """What TRUNCATE of one shard takes away is removed by hand, and the DDL skipped; rows that are refused
     are let in and tried again; until cancelled."""
     while True:
@@ -128,7 +129,7 @@ class Chaos:
         cluster: RigCluster,
         writer: Writer,
         random: Random,
-        statistics: Statistics,
+        statistics: RigStatistics,
         *,
         refuses: bool = True,
     ) -> None:
@@ -345,12 +346,13 @@ class Chaos:
         """The downstream fails over to a copy that is some seconds old."""
         self._count("put back")
         self.moves += 1
-        await self._while_down(self._cluster.mariadb.keep_copy)
+        data, copy = (self._cluster.mariadb.directory / name for name in ("data", "copy"))
+        await self._while_down(lambda: shutil.copytree(data, copy))
         await asyncio.sleep(self._random.uniform(*OLD_S))
-        await self._while_down(self._cluster.mariadb.put_back)
+        await self._while_down(lambda: (shutil.rmtree(data), copy.rename(data)))
         self.moves += 1
 
-    async def _while_down(self, work: Callable[[], None]) -> None:
+    async def _while_down(self, work: Callable[[], object]) -> None:
         self._mariadb.kill()  # asked to end: it is not started again meanwhile
         try:
             await asyncio.to_thread(work)
@@ -369,7 +371,11 @@ class Chaos:
 
 
 async def run_replay_kills(
-    cluster: RigCluster, replay: Replay, random: Random, statistics: Statistics, report: Callable[[str], None]
+    cluster: RigCluster,
+    replay: Replay,
+    random: Random,
+    statistics: RigStatistics,
+    report: Callable[[str], None],
 ) -> None:
     """Kill the Drainer, a Pump, or both at points spread over a replay; each is started again."""
     assert cluster.drainer is not None

@@ -18,7 +18,6 @@ from random import Random
 from typing import Any, Final
 
 from binlog_playground.application import SCHEMA
-from binlog_playground.check.statistics import Statistics
 from binlog_playground.cluster.cluster import http_request
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.rig.begin import Begin
@@ -26,6 +25,7 @@ from tests.rig.chaos import Chaos
 from tests.rig.cluster import RELOAD_S, RigCluster
 from tests.rig.workload.application import Application
 from tests.rig.workload.application_writer import ApplicationWriter
+from tests.rig.workload.statistics import RigStatistics
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
 
@@ -76,7 +76,7 @@ class Joins:
         names: Collection[str],
         faults: Chaos,
         random: Random,
-        statistics: Statistics,
+        statistics: RigStatistics,
         clock: Clock,
     ) -> None:
         self._cluster = cluster

@@ -16,11 +16,11 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from binlog_playground.check.statistics import Statistics
 from binlog_playground.check.verify import ExpectedTable, Row
 from tests.rig.cluster import RigCluster, Routes
 from tests.rig.workload.model import Transaction
 from tests.rig.workload.session import Writer
+from tests.rig.workload.statistics import RigStatistics
 from tests.rig.workload.tables import Table
 from tests.rig.workload.workload import Ending, Plan
 from tidb_binlog.clock import Clock
@@ -54,7 +54,7 @@ class Moving:
             await self._writer.run(Plan(transaction, Ending.COMMIT))
             await asyncio.sleep(ROW_EVERY_S)
 
-    async def change(self, end_s: float, clock: Clock, statistics: Statistics) -> None:
+    async def change(self, end_s: float, clock: Clock, statistics: RigStatistics) -> None:
         """Change the route back and forth until `end_s`."""
         drainer = self._cluster.drainer
         assert drainer is not None

@@ -40,6 +40,7 @@ from tests.rig.workload.session import (
     run_rare_endings,
     run_session,
 )
+from tests.rig.workload.statistics import RigStatistics
 from tests.rig.workload.workload import Ending, Workload
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import Unavailable
@@ -68,9 +69,11 @@ class RigRun(Run):
 
     options: RigOptions
     cluster: RigCluster
+    statistics: RigStatistics
 
     def __init__(self, options: RigOptions, cluster: RigCluster, view: LiveView, clock: Clock) -> None:
         super().__init__(options, cluster, view, clock)
+        self.statistics = RigStatistics()
         self.subscribed: Report | None = None
         """What the comparison of the subscribing program's tables came to."""
         self._keeper = Keeper(cluster, clock)

@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from binlog_playground.check.statistics import Statistics
 from binlog_playground.cluster.supervisor import Process
 from tests.rig import chaos
 from tests.rig.chaos import Chaos
+from tests.rig.workload.statistics import RigStatistics
 from tests.spark.support import spark_command
 from tidb_binlog.clock import SystemClock
 
 
-def faults_of(process: Process, **cluster: Callable[[], Any]) -> tuple[Chaos, Statistics]:
+def faults_of(process: Process, **cluster: Callable[[], Any]) -> tuple[Chaos, RigStatistics]:
     """Of a cluster with a stream of Spark that can do no more than this."""
     nodes = {name: SimpleNamespace(process=process) for name in ("drainer", "mariadb")}
     rest = {"nodes": [], "subscriber": None, "small_disk": None, "streams": True, "has_executors": True}
     whole: Any = SimpleNamespace(**rest, **nodes, **cluster)
     writer: Any = SimpleNamespace(model=SimpleNamespace(schema="shop"))
-    statistics = Statistics()
+    statistics = RigStatistics()
     return Chaos(whole, writer, Random(1), statistics), statistics
 
 

@@ -33,7 +33,6 @@ class Snapshot:
     transactions: int = 0
     rows: int = 0
     ddl: int = 0
-    kills: int = 0
     lag_p50_ms: float = 0.0
     lag_p99_ms: float = 0.0
     checkpoint_ts: Ts = 0
@@ -48,8 +47,7 @@ class Snapshot:
             f" {self.rows_per_s:.0f} rows/s, {self.transactions} txn, {self.ddl} DDL,"
             f" lag p50 {self.lag_p50_ms:.0f} ms p99 {self.lag_p99_ms:.0f} ms,"
             f" checkpoint {self.checkpoint_ts} ({self.checkpoint_age_s:.1f} s ago)"
-            + (f", killed {self.kills}" if self.kills else "")
-            + f", {states or 'all processes running'}"
+            f", {states or 'all processes running'}"
         )
 
     def table(self) -> Table:
@@ -63,8 +61,6 @@ class Snapshot:
         table.add_row("DDL", "", f"{self.ddl}")
         table.add_row("lag p50 / p99", f"{self.lag_p50_ms:.0f} / {self.lag_p99_ms:.0f} ms", "")
         table.add_row("checkpoint", f"{self.checkpoint_age_s:.1f} s ago", f"{self.checkpoint_ts}")
-        if self.kills:
-            table.add_row("kill -9", "", f"{self.kills}")
         for name, state in self.processes.items():
             colour = "green" if state == "running" else "red"
             table.add_row(name, f"[{colour}]{state}[/{colour}]", "")

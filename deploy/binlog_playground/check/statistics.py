@@ -6,13 +6,12 @@ Tests  tests/deploy/binlog_playground/test_options.py
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 
 from tidb_binlog.late_dataclass import dataclass, field
 
 WINDOW_S = 3.0
-KILL = "kill -9"
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -30,15 +29,9 @@ class Statistics:
     transactions: int = 0
     rows: int = 0
     rolled_back: int = 0
-    abandoned: int = 0
-    lost_by_lease: int = 0
     refused: int = 0
     ddl: int = 0
-    type_changes: int = 0
-    shard_ddl: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
     replayed: int = 0
-    subscribed: int = 0
     replay_s: float = 0.0
     first_row_s: float = 0.0
     started_s: float = 0.0
@@ -47,14 +40,6 @@ class Statistics:
     quiet_lag_s: list[float] = field(default_factory=list)
     """What the Drainer said at each poll while no session wrote."""
     _window: deque[tuple[float, int, int]] = field(default_factory=deque)
-
-    @property
-    def kills(self) -> int:
-        return sum(count for fault, count in self.faults.items() if fault.startswith(KILL))
-
-    def killed(self, process: str) -> None:
-        """By kill -9. `process`: its name, whose number does not count."""
-        self.faults[f"{KILL} of {process.rstrip('-0123456789')}"] += 1
 
     def committed(self, rows: int) -> None:
         self.transactions += 1

@@ -162,20 +162,6 @@ class MariaDbServer:
         if self.process is not None:
             self.process.kill()
 
-    def keep_copy(self) -> None:
-        """What a backup of the stopped server would be. It does not run."""
-        shutil.rmtree(self._copy, ignore_errors=True)
-        shutil.copytree(self.directory / "data", self._copy)
-
-    def put_back(self) -> None:
-        """The data directory is again what it was at `keep_copy`. It does not run."""
-        shutil.rmtree(self.directory / "data")
-        self._copy.rename(self.directory / "data")
-
-    @property
-    def _copy(self) -> Path:
-        return self.directory / "copy"
-
     def stop(self) -> None:
         """Stop cleanly. The data directory stays; who made it removes it."""
         if self.process is not None:

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from binlog_playground.check.statistics import Statistics
 from drainer.mysql.errors import CommitUnknown, TransientError
 from pumpclient.errors import TransactionLost
 from pumpclient.publish.publisher import Publisher
@@ -21,6 +20,7 @@ from tests.rig.workload.application import Application, ApplicationSession
 from tests.rig.workload.evolution import Ddl
 from tests.rig.workload.model import Model
 from tests.rig.workload.session import LEASE_TTL_S, Writer
+from tests.rig.workload.statistics import RigStatistics
 from tests.rig.workload.workload import Ending, Plan
 from tidb_binlog.ddl_job import ActionType
 from tidb_binlog.upstream.standalone import StandaloneUpstream
@@ -46,7 +46,7 @@ class ApplicationWriter(Writer):
         publisher: Publisher,
         upstream: StandaloneUpstream,
         model: Model,
-        statistics: Statistics,
+        statistics: RigStatistics,
         ids: Iterator[int],
         schema_version: int,
     ) -> None:

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from binlog_playground.check.statistics import Statistics
 from pumpclient.errors import OutcomeUnknown, TransactionLost, WriteFailed
 from pumpclient.publish.publisher import Publisher
 from pumpclient.publish.transaction import Transaction
@@ -25,6 +24,7 @@ from tests.rig.workload.encoding import RowImages
 from tests.rig.workload.evolution import Ddl, Evolution
 from tests.rig.workload.model import Model, TableState
 from tests.rig.workload.model import Transaction as PlannedTransaction
+from tests.rig.workload.statistics import RigStatistics
 from tests.rig.workload.tables import SHARDS, SWAPPED, Table
 from tests.rig.workload.workload import Ending, Plan, Workload
 from tidb_binlog.clock import Clock
@@ -58,7 +58,7 @@ class Writer:
         publisher: Publisher,
         upstream: StandaloneUpstream,
         model: Model,
-        statistics: Statistics,
+        statistics: RigStatistics,
         ids: Iterator[int],
         schema_version: int,
     ) -> None:

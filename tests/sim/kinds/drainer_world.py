@@ -22,7 +22,6 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from binlog_playground.check.downstream import Downstream as Tables
-from binlog_playground.check.statistics import Statistics
 from binlog_playground.check.verify import compare
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.relay_format import FORMATS
@@ -35,6 +34,7 @@ from tests.rig.workload.evolution import Evolution, creation
 from tests.rig.workload.limits import MARIADB
 from tests.rig.workload.model import Model
 from tests.rig.workload.session import Writer, run_evolution, run_session
+from tests.rig.workload.statistics import RigStatistics
 from tests.rig.workload.workload import Mix, Workload
 from tests.sim import downstream
 from tests.sim.downstream import Downstream
@@ -91,7 +91,7 @@ class DrainerWorld(World):
         text = self._configuration(server)
         self.drainers = [DrainerNode(name, directory, text) for name in names]
         self.model = Model(SCHEMA)
-        self.statistics = Statistics()
+        self.statistics = RigStatistics()
         self._random = Random(seed)
         self._done = asyncio.Event()
         self._last_ts: Ts = 0
