@@ -4,7 +4,7 @@
 
 Holds   what rows brought to light is stored in their transaction, what a DDL left out before its position
         moves: a summary tells of the whole job, however often it was killed
-Tests   tests/drainer/reparo/test_job_findings.py
+Tests   tests/drainer/reparo/test_job_findings.py, tests/spark/replay/test_entry.py
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ class JobFindings:
         place = b"%d,0,%b,%b" % (self.number, string_literal(_MISSING), string_literal(name))
         said = string_literal("\n".join(lines).encode("utf-8", "replace").decode())
         connection.run(b"REPLACE INTO " + self._table + b" VALUES (" + place + b",0," + said + b")")
+
+    def forget(self, connection: Connection) -> None:
+        """Remove all that is stored of the job."""
+        connection.run(b"DELETE FROM %b WHERE cluster_id=%d" % (self._table, self.number))
 
     def counts(self, connection: Connection, kind: str) -> dict[str, int]:
         """Read the counts of all lanes and runs, by name."""

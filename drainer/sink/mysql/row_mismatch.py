@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from drainer import metrics
@@ -57,6 +58,14 @@ class Drift:
             for table, columns in before._texts.items():
                 self._texts.setdefault(table, Counter()).update(columns)
             self._last_s = max(self._last_s, before._last_s)
+
+    def note(self, rows: Mapping[str, int], texts: Mapping[str, int], first_ts: Ts, last_ts: Ts) -> None:
+        """Count rows by table, and values by table and column with a dot between them."""
+        for table, count in rows.items():
+            self.note_rows(table, count, first_ts, last_ts)
+        for name, count in texts.items():
+            table, _, column = name.rpartition(".")
+            self.note_texts(table, column, count, first_ts, last_ts)
 
     def note_rows(self, table: str, rows: int, first_ts: Ts, last_ts: Ts) -> None:
         with self._lock:

@@ -96,15 +96,16 @@ def lines(summary: ReplaySummary) -> list[str]:
             f"dry run   nothing was written; about {quantities.span(summary.estimated_s)} on two cores",
         ]
     text_lines.append(f"job       {summary.job}" + (", resumed" if summary.resumed else ""))
-    if summary.was_done:
-        return [
-            *text_lines,
-            f"done      before; what came later is another range: --start {summary.stop_ts + 1}",
-        ]
     took = quantities.span(summary.seconds)
-    text_lines.append(f"done      {summary.rows} rows written in {summary.chunks} transactions, {took}")
+    text_lines.append(
+        f"done      before; what came later is another range: --start {summary.stop_ts + 1}"
+        if summary.was_done
+        else f"done      {summary.rows} rows written in {summary.chunks} transactions, {took}"
+    )
     if summary.drift:
         text_lines.append(f"drift     {summary.drift} rows downstream were not as they should be: audit it")
+    texts = sorted(summary.texts.items())
+    text_lines += [f"texts     {name}: {count} values are not in its character set" for name, count in texts]
     text_lines += [f"missing   downstream {line}" for line in summary.missing]
     return text_lines
 

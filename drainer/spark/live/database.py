@@ -46,6 +46,7 @@ from drainer.reading.archive.decode.pump_range import PUMPS
 from drainer.reading.archive.files.selection import Selection
 from drainer.sink.early_rows import EarlyRows
 from drainer.sink.mysql.quarantine_setup import load_waiting
+from drainer.sink.mysql.row_mismatch import Drift
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.downstream import DdlWaits, LiveBatch, LiveDownstream, LiveSettings, RowsWait
 from drainer.spark.live.drainer_turn import Unfinished
@@ -66,10 +67,15 @@ logger = log.get("drainer.pump_stream")
 
 
 async def open_database(
-    settings: LiveSettings, spark: SparkOf | None, cluster: PumpCluster, missing: deque[LackStatus]
+    settings: LiveSettings,
+    spark: SparkOf | None,
+    cluster: PumpCluster,
+    missing: deque[LackStatus],
+    drift: Drift,
 ) -> Database:
-    """At its checkpoint, with the schema of there. `missing` grows by what it lacks of DDL. Raises what
-    reading it does, `Conflict` where it is another's or gone, `Unfinished`."""
+    """At its checkpoint, with the schema of there. `missing` grows by what it lacks of DDL, `drift` by what
+    rows bring to light. Raises what reading it does, `Conflict` where it is another's or gone, `Unfinished`.
+    """
     drainer = replace(settings.drainer, node_id=settings.owner)
     target = target_of(settings.drainer)
     kept = row_of(settings, cluster)
@@ -100,7 +106,7 @@ async def open_database(
     except BaseException:
         await asyncio.to_thread(store.close)
         raise
-    return Database(settings, spark, cluster, store, start, schema, missing)
+    return Database(settings, spark, cluster, store, start, schema, missing, drift)
 
 
 def row_of(settings: LiveSettings, cluster: PumpCluster) -> StreamRow:
@@ -151,6 +157,7 @@ class Database(LiveDownstream):
         start: Start,
         schema: TrackedSchema,
         missing: deque[LackStatus],
+        drift: Drift,
     ) -> None:
         self._settings = settings
         self._spark = spark
@@ -159,6 +166,7 @@ class Database(LiveDownstream):
         self._start = start
         self._schema = schema
         self._missing = missing
+        self._drift = drift
         self._target = target_of(settings.drainer)
         self._policy = Policy(ddl_rules.parse(settings.drainer.ddl_rules))
         self._schema_version = start.checkpoint.schema_version if start.checkpoint else 0
@@ -208,6 +216,8 @@ class Database(LiveDownstream):
                     raise
                 refused = error
             rows, drift, _ = run.job.counts()
+            by_table, texts, _ = run.job.findings()
+            self._drift.note(by_table, texts, batch.first_ts, batch.stop_ts)
             self._reached = name, run.reached()
             if isinstance(refused, RowsLeftOut):
                 self._let_wait(batch, refused)

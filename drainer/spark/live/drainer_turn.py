@@ -27,6 +27,7 @@ from drainer.points.load.joining import Joining
 from drainer.sink.early_rows import EarlyRows
 from drainer.sink.mysql.bounded_stream import run_to_end
 from drainer.sink.mysql.mysql_sink import MysqlSink
+from drainer.sink.mysql.row_mismatch import Drift
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.stream.pull.collector import Collector
@@ -73,9 +74,10 @@ async def take_turn(
     stopping: asyncio.Event,
     early_rows: EarlyRows,
     missing: deque[LackStatus],
+    drift: Drift,
 ) -> Turn:
     """Up to a place from `past_ts` on where nothing waits. `end_ts`: at most up to there, 0: no end.
-    `missing` grows by what the downstream lacks of DDL.
+    `missing` grows by what the downstream lacks of DDL, `drift` by what rows bring to light.
 
     Raises what ends a Drainer.
     """
@@ -87,6 +89,8 @@ async def take_turn(
         runner, sink = assembled.runner, assembled.runner.sink
         runner.early_rows = early_rows
         ends.callback(lambda: missing.extend(sink.ddl_runner.missing))
+        if sink.drift is not None:
+            ends.callback(drift.add, sink.drift)
         start_ts = runner.after_ts
         collector = open_collector(
             drainer,
@@ -123,8 +127,8 @@ async def take_turn(
             store = assembled.store
             await patiently(store.let_go, store.close)
             await asyncio.to_thread(store.close)
-        drift = sum(sink.mismatches().rows.values())
-        return Turn(start_ts, sink.handed_over_ts, runner.rows, runner.ddl, drift, goes_on)
+        rows = sum(sink.mismatches().rows.values())
+        return Turn(start_ts, sink.handed_over_ts, runner.rows, runner.ddl, rows, goes_on)
 
 
 def _offer(

@@ -23,6 +23,7 @@ from drainer.lake.warehouse import MIRROR
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState, transactions_of
 from drainer.sink.early_rows import EarlyRows
+from drainer.sink.mysql.row_mismatch import Drift
 from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
 from drainer.spark.live import database, lake
@@ -75,6 +76,7 @@ class PumpStream:
         self.stopping = asyncio.Event()
         self.early_rows = EarlyRows(self.clock)
         self.missing = recent_lacks()
+        self.drift = Drift(self.clock)
         self._on_batch = on_batch
         self._loop: asyncio.AbstractEventLoop | None = None
         self._number = 0
@@ -109,12 +111,16 @@ class PumpStream:
         for remark in (*settings.drainer.remarks(), *on_lanes_keys(settings.drainer)):
             logger.warning(remark)
         async with PumpCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
-            cluster.show(lambda: self.early_rows.facts | {"DDL": {"missing": plain(list(self.missing))}})
+            cluster.show(self._facts)
             place = lake if settings.drainer.db_type in LAKES else database
             await place.remember(self.early_rows, settings, cluster)
             self._end_ts = await cluster.now_ts() if settings.once else 0
             while await self._goes_on(cluster):
                 pass
+
+    def _facts(self) -> dict[str, Any]:
+        drift, missing = plain(self.drift.status()), plain(list(self.missing))
+        return self.early_rows.facts | {"Drift": drift, "DDL": {"missing": missing}}
 
     async def _goes_on(self, cluster: PumpCluster) -> bool:
         """Work until a DDL waits, and as a Drainer until it does not. False at the end."""
@@ -134,7 +140,7 @@ class PumpStream:
     async def _as_drainer(self, cluster: PumpCluster, reason: str, past_ts: Ts) -> bool:
         """Whether a stream is to go on after that."""
         began_s = self.clock.monotonic_s()
-        end_ts, told = self._end_ts, (self.early_rows, self.missing)
+        end_ts, told = self._end_ts, (self.early_rows, self.missing, self.drift)
         turn = await take_turn(self.settings, cluster, reason, past_ts, end_ts, self.stopping, *told)
         seconds = self.clock.monotonic_s() - began_s
         lag_s = tso.age_s(turn.stop_ts, self.clock.wall_s())
@@ -147,7 +153,7 @@ class PumpStream:
         """Raises `Unfinished`."""
         settings = self.settings
         if settings.drainer.db_type not in LAKES:
-            return await open_database(settings, self.spark, cluster, self.missing)
+            return await open_database(settings, self.spark, cluster, self.missing, self.drift)
         if settings.mode == MIRROR:
             return await open_mirror(settings, self.spark, cluster, self.rules)
         return await open_changelog(settings, self.spark, cluster)

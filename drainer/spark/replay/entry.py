@@ -18,7 +18,7 @@ from drainer.spark.replay.plan import ReplayOptions, ReplayPlan, job_of, plan
 from drainer.spark.replay.run import ReplayRun
 from drainer.txn import Ddl
 from tidb_binlog.clock import Clock, SystemClock
-from tidb_binlog.late_dataclass import asdict, dataclass, replace
+from tidb_binlog.late_dataclass import asdict, dataclass, field, replace
 from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class ReplaySummary:
     """What a replay did, or would do.
 
     `rows`: keys written over the whole job, also before it was resumed. `drift`: rows downstream that were
-    not as they should be. `changes`: rows in the files that were read, before any selection. `missing`: what
-    the downstream lacks of DDL that this run did.
+    not as they should be. `changes`: rows in the files that were read, before any selection. `texts`: values
+    by column that its character set downstream does not have; `missing`: what the downstream lacks of DDL.
     """
 
     job: str
@@ -53,6 +53,7 @@ class ReplaySummary:
     was_done: bool = False
     dry_run: bool = False
     estimated_s: float = 0.0
+    texts: dict[str, int] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -93,6 +94,7 @@ def replay(
     try:
         state: JobState = run.work()
         rows, drift, chunks = run.job.counts()
+        _, texts, missing = run.job.findings()
     finally:
         run.close()
     return replace(
@@ -104,7 +106,8 @@ def replay(
         seconds=round(clock.monotonic_s() - began_s, 3),
         resumed=state.resumed,
         was_done=state.done,
-        missing=tuple(map(str, run.missing)),
+        texts=texts,
+        missing=missing,
     )
 
 

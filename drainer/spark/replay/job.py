@@ -11,14 +11,17 @@ Tests   tests/spark/replay/test_entry.py
     spark_progress  one row a bucket of a phase of a step: the next chunk, rows so far
     spark_left_out  one row a table of a chunk that was written without it, since its rows were refused
     spark_streams   one row a stream from Pumps that was here, with what it tells of early rows
+    findings        what the downstream has otherwise than the job expects (`job_findings`)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Set
-from typing import Final
+from collections.abc import Mapping, Set
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
+from drainer.checkpoint.job_findings import ROWS, TEXTS, JobFindings
 from drainer.checkpoint.value import Intent
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import NoSuchTable
@@ -50,6 +53,8 @@ _TABLES: Final = (
     b" PRIMARY KEY (job, step, phase, bucket, chunk, fold)) ENGINE=InnoDB",
 )
 _REASON_CHARS_MAX: Final = 2000
+_LATE: Final = "late"
+"""Rows by step that go when all others are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,11 @@ class JobState:
     resumed: bool
 
 
+def findings_of(job: str) -> JobFindings:
+    """Those of a job, over all its lives."""
+    return JobFindings(SCHEMA, int.from_bytes(blake2b(job.encode(), digest_size=8).digest(), "big"))
+
+
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """Chunks of it are written in their order, each once."""
@@ -109,6 +119,15 @@ class Bucket:
         place = (string_literal(self.job), self.step, self.phase, self.number, chunk, table)
         values = b"%b,%d,%d,%d,%d,%d," % place + string_literal(reason[:_REASON_CHARS_MAX])
         connection.run(b"INSERT INTO " + LEFT_OUT + b" VALUES (" + values + b")")
+
+    def note(
+        self, connection: Connection, drift: Mapping[str, int], texts: Mapping[str, int], late_rows: int = 0
+    ) -> None:
+        """What a chunk brought to light, by table and by column, and of how many rows it is left to do; to be
+        called in its transaction."""
+        late = {str(self.step): late_rows} if late_rows else {}
+        for kind, counts in ((ROWS, drift), (TEXTS, texts), (_LATE, late)):
+            findings_of(self.job).count(connection, self.number, kind, counts.items())
 
     @property
     def where(self) -> bytes:
@@ -143,6 +162,15 @@ class Bucket:
             % (PROGRESS, chunk + 1, rows, drift)
             + self.where,
         )
+
+
+class Findings(NamedTuple):
+    """Of a job: rows by table that were not as they should be, values by column that its character set does
+    not have, what the downstream lacks of DDL."""
+
+    drift: dict[str, int]
+    texts: dict[str, int]
+    missing: tuple[str, ...]
 
 
 class LessThere(Unavailable):
@@ -182,6 +210,7 @@ class Job:
         connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(SCHEMA))
         for statement in _TABLES:
             connection.run(statement)
+        findings_of(self.name).create(connection)
         self.claim()
         rows = connection.rows(b"SELECT frozen, step, intent, done FROM " + JOBS + self._where)
         if not rows:
@@ -232,6 +261,20 @@ class Job:
     def finish(self) -> None:
         self._update(b"done=1")
 
+    def has_late(self, step: int) -> bool:
+        """Whether chunks of a step left rows for the phase after them."""
+        steps = findings_of(self.name).counts(self._connection, _LATE)
+        self._connection.rollback()
+        return str(step) in steps
+
+    def findings(self) -> Findings:
+        """What all its lives have found."""
+        findings, connection = findings_of(self.name), self._connection
+        drift, texts = (findings.counts(connection, kind) for kind in (ROWS, TEXTS))
+        missing = findings.all_missing(connection)
+        connection.rollback()
+        return Findings(drift, texts, missing)
+
     def _update(self, what: bytes) -> None:
         self._connection.run(b"UPDATE " + JOBS + b" SET " + what + self._where)
         self._connection.commit()
@@ -247,12 +290,9 @@ class Job:
         self._connection.rollback()
         return tables
 
-    def counts(self, step: int | None = None) -> tuple[int, int, int]:
-        """(rows, rows that were not as they should be, chunks) that are written, of one step or of all."""
-        condition = b"" if step is None else b" AND step=%d" % step
-        query = (
-            b"SELECT SUM(row_count), SUM(drift), SUM(next_chunk) FROM " + PROGRESS + self._where + condition
-        )
+    def counts(self) -> tuple[int, int, int]:
+        """(rows, rows that were not as they should be, chunks) that are written."""
+        query = b"SELECT SUM(row_count), SUM(drift), SUM(next_chunk) FROM " + PROGRESS + self._where
         ((rows, drift, chunks),) = self._connection.rows(query)
         self._connection.rollback()
         return int(rows or 0), int(drift or 0), int(chunks or 0)

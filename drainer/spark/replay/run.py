@@ -9,10 +9,10 @@ Holds   tasks run in their order; within one every key is written once, with its
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from drainer.checkpoint.job_findings import StoredLacks
 from drainer.checkpoint.value import Intent
 from drainer.ddl.policy import Ruling
 from drainer.ddl.rules import APPLY, SKIP, STOP
@@ -27,13 +27,12 @@ from drainer.relay.source import RelaySchema
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.engine import SparkOf
 from drainer.spark.replay.epochs import Rows
-from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState, reached
+from drainer.spark.replay.job import SCHEMA, Bucket, Job, JobState, findings_of, reached
 from drainer.spark.replay.plan import BUCKETS_MAX, ReplayPlan, ReplayTask, shares
 from drainer.spark.replay.writer import DownstreamTables, Phase, Tables, Undone, Writer, taken_back
 from drainer.txn import Ddl, TableVersion
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
-from tidb_binlog.status.drainer import LackStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,6 +43,7 @@ _LOCK_HOLDS_S: Final = 30 * 86400
 KEPT_S: Final = 1800.0
 """How long dropped tables are kept for a RECOVER, in time of the archive."""
 _PARTITIONS_PER_CORE: Final = 2
+_NOTHING: Final[Undone] = {}
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class DdlSteps:
     passes: Callable[[Ddl], None] = lambda ddl: None
 
     @classmethod
-    def of_archive(cls, target: Target) -> DdlSteps:
+    def of_archive(cls, target: Target, job: str) -> DdlSteps:
         """Everything that the archive has runs, by what it says itself of databases."""
         schema = RelaySchema()
         runner = DdlRunner(target, schema, keep=KeepDropped(SCHEMA, 0, KEPT_S))
-        runner.missing = deque()  # of all the archive
+        runner.missing = StoredLacks(findings_of(job), target)
         return cls(runner, lambda ddl: Ruling(APPLY, "it is in the archive"), schema.pass_ddl)
 
 
@@ -97,7 +97,7 @@ class ReplayRun:
         self._ends = contextlib.ExitStack()
         self._ends.callback(self._connection.close)
         if ddl is None:
-            ddl = DdlSteps.of_archive(target)
+            ddl = DdlSteps.of_archive(target, name)
             self._ends.callback(ddl.runner.close)
         self._ddl = ddl
         self._catalog = DownstreamTables(
@@ -106,11 +106,6 @@ class ReplayRun:
         self.job = Job(self._connection, name)
         self._show_progress = show_progress
         self._check = check
-
-    @property
-    def missing(self) -> Collection[LackStatus]:
-        """What the downstream lacks of DDL that ran in this life."""
-        return self._ddl.runner.missing
 
     def close(self) -> None:
         self._ends.close()
@@ -170,22 +165,27 @@ class ReplayRun:
             self._catalog.prepare(step.start)
         rows = self._rows_in_tasks if task.buckets else self._rows_here
         rows(number, task, step)
+        if self.job.has_late(number):
+            waiting = {table: left.places for table, left in self.job.left_out(number).items()}
+            rows(number, task, step, Phase.LATE, waiting)
         if self._plan.taking.rows_may_wait and (left_out := self.job.left_out(number)):
             versions: dict[int, list[TableVersion]] = {}
             for version in self._versions(step):
                 versions.setdefault(table_id(version), []).append(version)
             keyless = self._catalog.keyless(version for each in left_out for version in versions[each])
             if keyless:
-                rows(number, task, step, {each: left_out[each].places for each in sorted(keyless)})
+                undone = {each: left_out[each].places for each in sorted(keyless)}
+                rows(number, task, step, Phase.UNDO, undone)
             raise RowsLeftOut([(versions[each], said.reason) for each, said in left_out.items()])
 
     def _selection(self, step: Rows) -> Selection:
         return Selection(step.start, step.stop, self._plan.selection.tables)
 
-    def _rows_here(self, number: int, task: ReplayTask, step: Rows, undone: Undone | None = None) -> None:
-        """`undone`: take back what was written of these tables."""
+    def _rows_here(
+        self, number: int, task: ReplayTask, step: Rows, phase: Phase = Phase.ALL, undone: Undone = _NOTHING
+    ) -> None:
+        """`undone`: of these tables take back what was written, or leave out what is late."""
         plan = self._plan
-        phase = Phase.ALL if undone is None else Phase.UNDO
         bucket = Bucket(self.job.name, number, phase, 0)
         tables = Tables(plan.definitions, {})
         writer = Writer(self._target, tables, safe=plan.frozen.safe, taking=plan.taking)
@@ -193,10 +193,10 @@ class ReplayRun:
         try:
             for chunk, (effects, tables) in enumerate(self._chunks_here(task, step)):
                 writer.know(tables)
-                if undone is None:
-                    writer.write(bucket, chunk, phase, effects)
+                if phase is not Phase.UNDO:
+                    writer.write(bucket, chunk, phase, [each for each in effects if each[0] not in undone])
                     continue
-                for each in taken_back(effects, undone, 0, chunk):
+                for each in taken_back(effects, undone, 0, chunk, tables):
                     times = each.times + (of.times if (of := reverses.get(each[:2])) else 0)
                     reverses[each[:2]] = each._replace(times=times)
             if reverses:
@@ -230,7 +230,9 @@ class ReplayRun:
                     yield from chunk()
         yield from chunk()
 
-    def _rows_in_tasks(self, number: int, task: ReplayTask, step: Rows, undone: Undone | None = None) -> None:
+    def _rows_in_tasks(
+        self, number: int, task: ReplayTask, step: Rows, phase: Phase = Phase.ALL, undone: Undone = _NOTHING
+    ) -> None:
         assert self._spark is not None
         from drainer.spark.driver import TaskProgress
         from drainer.spark.effects.blocks import by_bucket, plain
@@ -264,14 +266,14 @@ class ReplayRun:
             frozen, job = plan.frozen, self.job.name
             writing = Writing(
                 *(self._target, tables, job, number, phase, frozen.chunk_rows, frozen.safe, in_blocks),
-                *(plan.taking, undone or {}),
+                *(plan.taking, undone),
             )
             frame.mapInArrow(writing, REPORT).collect()
 
         work = f"step {number + 1} of {len(plan.tasks)}"
         with TaskProgress(work, spark) if self._show_progress else contextlib.nullcontext():
-            if undone is not None or not tables.apart:
-                write(frame, Phase.ALL if undone is None else Phase.UNDO)
+            if phase is not Phase.ALL or not tables.apart:
+                write(frame, phase)
                 return
             from pyspark import StorageLevel
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError, safe_text
 from drainer.places.place import Place
+from drainer.sink.mysql.row_mismatch import Drift
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions
@@ -83,6 +84,7 @@ class ArchiveStream:
         self._settings = settings or StreamSettings()
         self._on_batch = on_batch
         self._clock = clock or SystemClock()
+        self._drift = Drift(self._clock)
         self._failure: BaseException | None = None
         self._has_id = threading.Event()  # the query's id
         self._stopping = threading.Event()
@@ -145,6 +147,7 @@ class ArchiveStream:
             )
             self._check_that_all_is_there(location, segment, is_done=is_done)
             self._forget(connection, number)
+        self._drift.note({}, done.texts, start_ts, stop_ts)
         seconds = self._clock.monotonic_s() - began_s
         lag_s = tso.age_s(stop_ts, self._clock.wall_s())
         return Batch(number, start_ts, stop_ts, done.rows, done.ddl, done.drift, seconds, lag_s)

@@ -19,7 +19,7 @@ from typing import Any
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import NoSuchTable, SessionError, passing_error
 from drainer.mysql.literal.quoting import quote_name, string_literal
-from drainer.spark.replay.job import JOBS, LEFT_OUT, PROGRESS, SCHEMA, STREAMS, Frozen
+from drainer.spark.replay.job import JOBS, LEFT_OUT, PROGRESS, SCHEMA, STREAMS, Frozen, findings_of
 from tidb_binlog.errors import Conflict
 from tidb_binlog.foreign_document import json_object
 from tidb_binlog.late_dataclass import dataclass, replace
@@ -94,6 +94,7 @@ def _delete(connection: Connection, jobs: Iterable[str]) -> None:
     for job in jobs:
         for table in (PROGRESS, LEFT_OUT, JOBS):
             connection.run(b"DELETE FROM " + table + b" WHERE job=" + string_literal(job))
+        findings_of(job).forget(connection)
     connection.commit()
 
 

@@ -14,6 +14,7 @@ rows are refused for good, and that is stored with it: whoever drives the job se
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
@@ -61,6 +62,7 @@ class Phase(IntEnum):
     ALL = 0
     REMOVALS = 1  # before anything else of the step: see `Tables.apart`
     UNDO = 2  # after it, the reverse: of tables without a key of which some chunks were left out
+    LATE = 3  # before that: what is found for certain only when all else is there
 
 
 Undone: TypeAlias = Mapping[int, Set[tuple[int, int, int]]]
@@ -119,11 +121,25 @@ class TableRefused(DownstreamError):
         self.table = table
 
 
-def taken_back(effects: Iterable[RowEffect], undone: Undone, bucket: int, chunk: int) -> list[RowEffect]:
+def taken_back(
+    effects: Iterable[RowEffect], undone: Undone, bucket: int, chunk: int, tables: Tables
+) -> list[RowEffect]:
     """The reverse of what a chunk has written of tables without a key: a row that came goes."""
     place = Phase.ALL, bucket, chunk
     written = (effect for effect in effects if place not in undone.get(effect[0], {place}))
-    return [RowEffect._make((*effect[:-1], -effect[-1])) for effect in written]
+    return [RowEffect._make((*each[:-1], -each[-1])) for each in written if not _is_late(each, tables)]
+
+
+def _is_late(effect: RowEffect, tables: Tables) -> bool:
+    """Whether a row goes that is known only in part (see `Statement.of_present_columns`): any row that is
+    equal in that may be it, also one that another chunk brings."""
+    table, *_, definition, image, _, times = effect
+    if times >= 0 or image is None or table not in tables.downstream:
+        return False
+    try:
+        return bool(tables.target(definition, table).sql.present_predicate("delete", image))
+    except DownstreamError:  # `folds` says it
+        return False
 
 
 def folds(effects: Iterable[RowEffect], tables: Tables) -> dict[int, TableFold]:
@@ -196,12 +212,17 @@ class Writer:
 
     def write(self, bucket: Bucket, chunk: int, phase: Phase, effects: Sequence[RowEffect]) -> bool:
         """Write a chunk; False if it was written before."""
-        backoff, tries = Backoff(0.05, 5.0), 0
+        backoff, tries, keys = Backoff(0.05, 5.0), 0, len(effects)
+        late = [each for each in effects if _is_late(each, self._tables)]
+        if phase is Phase.LATE:
+            effects = late
+        elif late:
+            effects = [each for each in effects if not _is_late(each, self._tables)]
         left_out: dict[int, str] = {}
         while True:
             try:
                 nets = folds([each for each in effects if each[0] not in left_out], self._tables)
-                return self._attempt(bucket, chunk, phase, nets, left_out, len(effects))
+                return self._attempt(bucket, chunk, phase, nets, left_out, keys, len(late))
             except TableRefused as refused:
                 self.close()
                 if not self._taking.rows_may_wait or phase is Phase.UNDO:
@@ -238,6 +259,7 @@ class Writer:
         nets: Mapping[int, TableFold],
         left_out: Mapping[int, str],
         keys: int,
+        late_rows: int,
     ) -> bool:
         connection = self._session.open()
         following = bucket.next_chunk(connection)
@@ -247,16 +269,22 @@ class Writer:
         if following < chunk:
             words = f"chunk {following} of {bucket.job} is not there, and chunk {chunk} comes next"
             raise LessThere(f"{WENT_BACK}: {words}", hint=AGAIN)
-        drift = 0
+        drift, texts = Counter[str](), Counter[str]()
         prepared = statements(nets, phase, self._tables.apart, self._bytes_max, safe=self._safe)
         for statement in prepared:
             rows = statement.drift(self._execute(connection, statement))
+            if rows and not self._safe and (again := statement.of_present_columns(rows)) is not None:
+                rows = again.drift(self._execute(connection, again))
             if rows and self._taking.strict:
                 raise not_as_upstream("writing rows", statement.table, rows)
-            drift += rows
+            if rows:
+                drift[statement.table.label] += rows
+            for column, values in statement.foreign_text:
+                texts[f"{statement.table.label}.{column}"] += values
         for table, reason in left_out.items():
             bucket.leave_out(connection, chunk, table, reason)
-        bucket.advance(connection, chunk, keys if phase is Phase.ALL else 0, drift)
+        bucket.note(connection, drift, texts, late_rows if phase is Phase.ALL else 0)
+        bucket.advance(connection, chunk, keys if phase is Phase.ALL else 0, drift.total())
         commit(connection)
         return True
 

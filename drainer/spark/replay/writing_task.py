@@ -34,7 +34,7 @@ _REPORT: Final = pa.schema([("chunks", pa.int64()), ("keys", pa.int64())])
 @dataclass(frozen=True)
 class Writing:
     """Picklable; the password is in no `repr`. Of removals only those of tables apart are written.
-    `in_blocks`: effects come so. `undone`: what is taken back in that phase."""
+    `in_blocks`: effects come so. `undone`: what is taken back in that phase, and left out in the late one."""
 
     target: Target
     tables: Tables
@@ -58,7 +58,9 @@ class Writing:
             for bucket, chunk, effects in chunked(batches, self.chunk_rows):
                 place = Bucket(self.job, self.step, self.phase, bucket)
                 if self.phase is Phase.UNDO:
-                    effects = taken_back(effects, self.undone, bucket, chunk)
+                    effects = taken_back(effects, self.undone, bucket, chunk, self.tables)
+                elif self.phase is Phase.LATE:
+                    effects = [each for each in effects if each[0] not in self.undone]
                 if writer.write(place, chunk, self.phase, effects):
                     chunks += 1
                     keys += len(effects)

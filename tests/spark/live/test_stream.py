@@ -108,6 +108,32 @@ async def test_the_next_life_knows_which_tables_lost_a_partition(
     await publisher.close()
 
 
+@pytest.mark.parametrize("as_drainer", [False, True])
+async def test_texts_and_rows_that_are_not_as_upstream_are_in_the_status(
+    publisher: Publisher,
+    settings: LiveSettings,
+    connection: Connection,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    as_drainer: bool,
+) -> None:
+    await write(publisher, 1)
+    await life(settings)
+    if as_drainer:  # a Drainer was killed, whose lanes are ahead
+        connection.run(b"UPDATE tidb_binlog.lanes SET applied_ts=applied_ts+1 LIMIT 1")
+    connection.run(b"ALTER TABLE shop.orders MODIFY item VARCHAR(40) CHARACTER SET latin1")
+    connection.run(b"DELETE FROM shop.orders")
+    async with publisher.transaction() as txn:
+        txn.update("shop.orders", {"id": 1, "item": "pen 1"}, {"id": 1, "item": "\u65e5"})
+        txn.delete("shop.orders", {"id": 2, "item": "pen 2"})
+    stream = PumpStream(settings, None)
+    await asyncio.to_thread(stream.wait)
+    assert ("works as a drainer does" in caplog.text) == as_drainer
+    drift = stream._facts()["Drift"]
+    assert (drift["Rows"], drift["Texts"]) == ({"shop.orders": 1}, {"shop.orders": {"item": 1}})
+    await publisher.close()
+
+
 async def test_a_stream_that_ended_before_its_first_batch_begins_where_it_was(
     publisher: Publisher, settings: LiveSettings, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

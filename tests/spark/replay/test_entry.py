@@ -20,15 +20,19 @@ from drainer.reading.archive.decode.records import Changes
 from drainer.spark.commands.replay import lines
 from drainer.spark.replay.entry import ReplaySummary, replay
 from drainer.spark.replay.job import SCHEMA, Bucket, Frozen, Job, LessThere
-from drainer.spark.replay.plan import ReplayOptions, plan
+from drainer.spark.replay.plan import ReplayOptions, job_of, plan
+from drainer.spark.replay.run import DdlSteps
 from drainer.spark.replay.writer import Phase, Tables, Writer
+from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Transaction
 from tests.drainer.support.apply_life import clean, cut, differences, run
 from tests.drainer.support.relay_world import target_of
 from tests.spark.support import kills
-from tests.spark.support.growing import ArchiveWriter, RelayLogWriter, remove_before
+from tests.spark.support.growing import KEYLESS, ArchiveWriter, RelayLogWriter, remove_before
 from tests.spark.support.mixed_history import FIRST_TS, TRUNCATE, MixedHistory
 from tests.spark.support.replay_world import SOURCES
 from tidb_binlog.errors import ConfigError, Conflict, Corruption, DownstreamError
+from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.status.drainer import LackStatus
 
 IN_TASKS = ReplayOptions(small_bytes=0, chunk_rows=40)
 HERE = ReplayOptions(chunk_rows=40)
@@ -207,6 +211,65 @@ def test_a_job_whose_files_are_gone_does_not_go_on(
     assert history.downstream(target) == history.rows
     assert remove_before(tmp_path / "archive", 5) == 5
     assert replay(None, archive, target, stop=BEYOND, options=HERE).was_done
+
+
+@pytest.mark.parametrize("in_tasks", [False, True])
+def test_what_all_lives_of_a_job_have_found_is_told(
+    target: Target, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *, in_tasks: bool
+) -> None:
+    """Texts are counted with the rows, and what a DDL left out is stored before it counts as done."""
+    run(target, "CREATE DATABASE d", "CREATE TABLE d.t (a INT, b VARCHAR(64) CHARACTER SET latin1)")
+    version, encoder = TableVersion(KEYLESS, "d", "t", 1), RowEncoder(KEYLESS)
+    writer = ArchiveWriter(tmp_path / "archive", 30_000)
+    for number, text in enumerate(("日", "é", "本", "x")):
+        rows = [encoder.insert((number, text), number)]
+        events = TableEvents(version, (INSERT,), rows, 0)
+        writer.write(iter([Transaction(FIRST_TS, FIRST_TS + number + 1, (events,), 100)]))
+    writer.close()
+    archive, options = str(tmp_path / "archive"), replace(IN_TASKS if in_tasks else HERE, chunk_rows=1)
+    if in_tasks:
+        replay(spark, archive, target, options=options)
+    else:
+        monkeypatch.setattr("tests.spark.replay.test_entry.HERE", options)
+        killed_after_chunks(monkeypatch, 1, archive, target)
+        job = job_of(archive, 0, BEYOND, options)
+        lack = LackStatus(job_id=7, commit_ts=5, tables=["d.t"], missing=["key k"])
+        DdlSteps.of_archive(target, job).runner.missing.append(lack)
+    stop = 0 if in_tasks else BEYOND
+    for was_done in (in_tasks, True):
+        summary = replay(spark, archive, target, stop=stop, options=options)
+        assert (summary.was_done, summary.texts) == (was_done, {"d.t.b": 2})
+        told = ["texts     d.t.b: 2 values are not in its character set"]
+        if not in_tasks:
+            told.append("missing   downstream since job 7 (d.t): key k")
+        assert lines(summary)[4:] == told
+
+
+@pytest.mark.parametrize("options", [HERE, IN_TASKS], ids=["here", "in tasks"])
+def test_rows_without_a_key_that_go_while_a_column_is_dropped(
+    target: Target, tmp_path: Path, spark: SparkSession, options: ReplayOptions
+) -> None:
+    """TiDB writes their old images without the column; other buckets bring the rows in the same step."""
+    run(target, "CREATE DATABASE d", "CREATE TABLE d.t (a INT, b VARCHAR(64))")
+    version, whole = TableVersion(KEYLESS, "d", "t", 1), RowEncoder(KEYLESS)
+    partly = RowEncoder(replace(KEYLESS, columns=KEYLESS.columns[1:]))
+    changes = [(INSERT, whole.insert((number, f"b{number}"), number)) for number in range(60)]
+    changes.append((INSERT, whole.insert((None, "b4"), 60)))
+    for number in range(60):
+        if number % 2 == 0:
+            changes.append((DELETE, partly.delete((f"b{number}",), number)))
+        elif number % 4 == 1:
+            changes.append((UPDATE, partly.update((f"b{number}",), (f"c{number}",), number)))
+    writer = RelayLogWriter(tmp_path / "relay", 30_000)
+    for ts, (kind, row) in enumerate(changes, FIRST_TS + 1):
+        writer.write(iter([Transaction(ts - 1, ts, (TableEvents(version, (kind,), [row], 0),), 100)]))
+    drop = Ddl(FIRST_TS + 500, 1, 6, "d", "ALTER TABLE d.t DROP COLUMN a", (("d", "t"),), 2)
+    writer.write(iter([drop]))
+    writer.close()
+    summary = replay(spark, str(tmp_path / "relay"), target, options=replace(options, chunk_rows=5))
+    left = ["b4", *(f"{'c' if number % 4 == 1 else 'b'}{number}" for number in range(1, 60, 2))]
+    assert [text for (text,) in run(target, "SELECT b FROM d.t ORDER BY b")] == sorted(left)
+    assert summary.drift == 0
 
 
 def test_a_job_is_not_taken_for_another_one(target: Target, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from drainer.mysql.connection import Target, connect
 from drainer.sink.file.segments import ArchiveSegments
 from drainer.spark.driver import translated
 from drainer.spark.replay import stream_jobs
-from drainer.spark.replay.job import Frozen, Job
+from drainer.spark.replay.job import Bucket, Frozen, Job
 from drainer.spark.replay.stream_apply import ArchiveStream, StreamSettings
 from drainer.spark.replay.stream_jobs import Batch
 from drainer.txn import Transaction
@@ -181,7 +182,13 @@ def test_an_older_copy_of_a_checkpoint_and_a_second_stream_are_refused(target: T
     assert not stream_jobs.is_done(connection, "q-1", 5)
     run(target, f"UPDATE tidb_binlog.spark_jobs SET done=1 WHERE job='{stream_jobs.job_of('q-1', 5)}'")
     assert stream_jobs.is_done(connection, "q-1", 5)
+    bucket_of = functools.partial(Bucket, step=0, phase=0, number=0)
+    for batch in (4, 5):
+        bucket_of(stream_jobs.job_of("q-1", batch)).note(connection, {"d.k": 1}, {"d.k.b": 2})
+    connection.commit()
     stream_jobs.forget(connection, "q-1", 5)
+    left = [Job(connection, stream_jobs.job_of("q-1", batch)).findings() for batch in (4, 5)]
+    assert left == [({}, {}, ()), ({"d.k": 1}, {"d.k.b": 2}, ())]
     jobs = {job for (job,) in run(target, "SELECT job FROM tidb_binlog.spark_jobs")}
     assert jobs == {stream_jobs.job_of("q-1", 5), "another job"}
     connection.close()

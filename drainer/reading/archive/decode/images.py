@@ -3,7 +3,8 @@
 Out    an image: the writable columns in table order as (column id, datum) pairs, the form of a DELETE. Hidden
        row ids and generated columns are left out, as an archive has no row ids
 Holds  rows with the same values have the same bytes, whether they come from an INSERT, a half of an UPDATE or
-       a DELETE of one source
+       a DELETE of one source. But the old image of a table without a key lacks the columns that the row does
+       (while a DROP COLUMN is under way): nothing else may stand for what the row had
 Why    what follows compiles one reader a table version, whatever a row came with
 Tests  tests/drainer/reading/archive/test_typed_values.py
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from drainer.changes.values import DATUM_NAMES, DATUMS, put_signed, put_unsigned, shown
+from drainer.mysql.literal.plan import compile_sql
 from drainer.reading.archive.decode.records import Row, RowRun
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion, Transaction
 from tidb_binlog.rowcodec.codegen import Conversion, Shape
@@ -84,16 +86,22 @@ class ImagePlan:
             pairs = (ids[place] + datum(value, place) for place, value in enumerate(values))
             return b"".join(pairs) or _EMPTY
 
+        keyed = bool(compile_sql(info).key_columns)
+
+        def old_image(row: bytes) -> bytes:
+            if keyed:
+                return image(strict.delete(row))
+            pairs = (ids[place] + datum(value, place) for place, value in strict.present(row).items())
+            return b"".join(pairs) or _EMPTY
+
         def slow_update(row: bytes) -> tuple[bytes, bytes]:
-            before, after, _ = strict.update(row)
-            return image(before), image(after)
+            _, after, split = strict.update(row)
+            return old_image(row[:split]), image(after)
 
         self.insert = readers.of_insert(
             places, [f"return {new}"], lambda row: image(strict.insert(row)), extra=names
         )
-        self.delete = readers.of_delete(
-            places, [f"return {new}"], lambda row: image(strict.delete(row)), extra=names
-        )
+        self.delete = readers.of_delete(places, [f"return {new}"], old_image, extra=names)
         self.update = readers.of_update(places, places, [f"return {old}, {new}"], slow_update, extra=names)
 
 
