@@ -285,8 +285,8 @@ _EXACT_TYPES: Final = frozenset(
 
 def own_rules(column: Column, definition: Definition) -> list[str]:
     """The line that says that a generated column's values can differ: servers round, print and compare in
-    their own ways. Whole numbers, dates and text in plain functions are computed alike, but not what becomes
-    a YEAR or a date and may be none: TiDB has the YEAR 2155 where another server has 0."""
+    their own ways. Whole numbers, dates and text in plain functions are computed alike, but not octets that
+    are no text, nor what becomes a YEAR or a date and may be none: TiDB has 2155 where others have 0."""
     text = re.sub(f"(?s){_TEXT}", "''", column.generated)
     named = [definition.column(name) for name in re.findall(r"`([^`]+)`", text)]
     exact = all(operand is not None and operand.type.tp in _EXACT_TYPES for operand in (column, *named))
@@ -296,7 +296,12 @@ def own_rules(column: Column, definition: Definition) -> list[str]:
     narrow = any(operand.type.charset not in _UNICODE for operand in texts)  # TiDB keeps UTF-8 in them
     # What a lax session has cut, another session refuses or keeps.
     cut = column.is_text and column.type.charset not in _WIDE and (texts or not column.generated.isascii())
-    strange = re.search(r"/|\d[.e]", text) or numbers or cut or (narrow and _OF_BYTES.search(text))
+    strange = (
+        re.search(r"/|\d[.e]|\b(?:[xb]''|0[xb])", text)
+        or numbers
+        or cut
+        or (narrow and _OF_BYTES.search(text))
+    )
     is_as_it_is = re.fullmatch(r"`[^`]+`", text) and all(it and it.type.tp == column.type.tp for it in named)
     turned = column.type.tp in (ti.YEAR, ti.DATE) and not is_as_it_is
     if not column.generated or (exact and plain and not strange and not turned):

@@ -152,8 +152,6 @@ varchar(99) as (greatest(`id`, 'b'))
 varchar(99) as (cast(`id` as binary))
 varchar(99) as (convert(`id` using latin1))
 varchar(99) as (to_base64(`id`))
-varchar(99) as (json_extract(`id`, '$.a'))
-bigint as (json_length(`id`))
 double as (`id`)"""
 """Not for all values: rows of a session that is not strict, no strict session downstream takes."""
 ATTRIBUTES: Final = """\
@@ -230,7 +228,7 @@ KEYS: Final = """\
 `id` int not null, `w` int, `j` json, primary key (`id`), unique key `uj` ((cast(`j` as unsigned array)))
 `id` char(9) not null, `w` char(9) default 'é', primary key (`id`(2), `w`(1)){clustered}
 `id` int not null, `w` int not null default 3, unique key `u1` (`id`), unique key `u2` (`w`, `id`)
-`id` timestamp(6) not null default current_timestamp(6) on update current_timestamp(6) primary key{clustered}
+`id` timestamp(6) not null default current_timestamp(6) primary key{clustered}
 `id` bigint unsigned auto_random(4) primary key
 `id` int, `id2` int as (`id`) virtual, key `k2` (`id2`)"""
 PARTITIONED: Final = """\

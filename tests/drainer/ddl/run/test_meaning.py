@@ -309,6 +309,8 @@ class TestGenerated:
             ("concat(`n`)", True),
             ("sqrt(`id`)", True),
             ("`id` * 1.5", True),
+            ("concat(x'e9', `id`)", True),
+            ("concat('x', `id`)", False),
         ],
     )
     def test_what_the_downstream_computes_in_its_own_way_is_named_once(
