@@ -4,7 +4,7 @@ Drives  `calls` (a reply, a failure, a message to send) and `plain`
 Owns    a Task for each call, except `inline` ones: those are stepped here, and one that waits for a future is
         stepped on by the future's callback, which costs a quarter of a Task
 Stops   a cancelled handler sees CancelledError where it waits; its call is notified of its end in any case
-Tests   tests/common/door/server/test_listener.py
+Tests   tests/common/door/server/test_listener.py, tests/pump/pull/test_peer_memory.py
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+from tidb_binlog.budget import Ticket
 from tidb_binlog.clock import Clock
 from tidb_binlog.door.calls.call_group import CANCELLED, CallGroup
 from tidb_binlog.door.calls.grpc_calls import GZIP_BYTES_MIN, Call, UnaryCall, Working
 from tidb_binlog.door.calls.http_calls import HttpCall
 from tidb_binlog.door.calls.methods import MethodKind
-from tidb_binlog.door.calls.reply_room import ReplyRoom
 from tidb_binlog.door.calls.stream_calls import StreamCall
 from tidb_binlog.door.http.routes import Guard, Peer, Request, Response, Routes
 from tidb_binlog.door.server.fair_share import MESSAGE_BYTES_MIN, TURN_BYTES, FairShare
@@ -34,6 +34,49 @@ _INLINE_PACKED_BYTES: Final = INFLATE_STEP_BYTES // 1100  # gzip packs a thousan
 _PACKED_WAITING_BYTES_MAX: Final = 16 << 20
 
 _logger = log.get("door")
+
+
+class ReplyRoom:
+    """The `tidb_binlog.rpc.Caller` of a streaming call: what its reply may take, for its service to wait for.
+
+    Whatever ends the call, its tickets are closed by the service's own `finally`; one not granted yet is
+    closed here.
+    """
+
+    __slots__ = ("_call", "address", "connection")
+
+    def __init__(self, call: StreamCall) -> None:
+        self._call = call
+        self.address = call.session.shares.address
+        self.connection: object = call.session
+
+    async def room(self, size: int) -> Ticket:
+        granted: asyncio.Future[None] | None = None
+
+        def notify() -> None:
+            if granted is not None and not granted.done():
+                granted.set_result(None)
+
+        session = self._call.session
+        ticket = session.budget.replies.ask(session.shares.replies, size, notify)
+        if not ticket.granted:
+            granted = asyncio.get_running_loop().create_future()
+            try:
+                await granted
+            except BaseException:
+                ticket.close()
+                raise
+        self._call.granted(ticket)
+        return ticket
+
+    def hold(self, size: int) -> None:
+        self._call.hold_more(size)
+
+    def give(self, size: int) -> None:
+        self._call.hold_less(size)
+
+    def done(self) -> None:
+        self._call.done()
 
 
 class Stepper:
