@@ -114,16 +114,15 @@ class DeltaLake(Lake):
         """How Spark calls a table."""
         return f"delta.`{self._uri(name)}`"
 
-    def sql_settings(self, position: int) -> dict[str, str]:
-        """With which Spark stores a position with what it writes."""
-        return _settings(self._app, position)
-
-    def sql_replace(self, name: Name, select: str, position: int) -> str:
-        """The statement that makes a table of rows and a position."""
+    @contextlib.contextmanager
+    def replacing(
+        self, name: Name, _table: DeltaChangelog | None, position: int
+    ) -> Iterator[tuple[str, dict[str, str]]]:
+        """The head of a statement that makes a table of rows and a position, and Spark's settings for it.
+        Delta commits nothing where another one has changed the table meanwhile."""
         stored = f"'{self._app}' = '{position}'"
-        return (
-            f"CREATE OR REPLACE TABLE {self.sql_name(name)} USING delta TBLPROPERTIES ({stored}) AS {select}"
-        )
+        head = f"CREATE OR REPLACE TABLE {self.sql_name(name)} USING delta TBLPROPERTIES ({stored}) AS"
+        yield head, _settings(self._app, position)
 
 
 def _settings(app: str, position: int) -> dict[str, str]:
@@ -150,7 +149,7 @@ class DeltaChangelog(LakeTable):
 
     @property
     def position(self) -> int:
-        stored = self._table.metadata().configuration.get(self._app, 0)  # by `sql_replace`
+        stored = self._table.metadata().configuration.get(self._app, 0)  # by `replacing`
         return max(int(self._table.transaction_version(self._app) or 0), int(stored))
 
     @property

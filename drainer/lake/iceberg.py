@@ -4,7 +4,7 @@ Drives  pyiceberg, without Java
 Holds   rows and the position are one commit. The position is a property of the snapshot's summary, of this
         Drainer alone by cluster and node; the table has it too, for the time when no snapshot of this Drainer
         is kept any more
-Tests   tests/drainer/lake/test_lake_sink.py, tests/contract/test_lake_sinks.py
+Tests   tests/drainer/lake/test_lake_sink.py, tests/spark/live/test_mirror_overtaken.py
 """
 
 from __future__ import annotations
@@ -146,18 +146,24 @@ class IcebergLake(Lake):
         """How Spark calls a table."""
         return f"{CATALOG}.`{name[0]}`.`{name[1]}`"
 
-    def sql_settings(self, position: int) -> dict[str, str]:
-        """With which Spark stores a position with what it writes."""
-        return _settings(self._app, position)
-
-    def sql_replace(self, name: Name, select: str, position: int) -> str:
-        """The statement that makes a table of rows and a position."""
+    @contextlib.contextmanager
+    def replacing(
+        self, name: Name, table: IcebergChangelog | None, position: int
+    ) -> Iterator[tuple[str, dict[str, str]]]:
+        """The head of a statement that makes a table of rows and a position, and Spark's settings for it.
+        `table`: as it was loaded, whose place it takes at the end of this, and only where nothing was
+        committed in between: Iceberg's own REPLACE looks at nothing. Raises `Unavailable` where something
+        was."""
         location = f"{self._root()}/{'/'.join(name)}"
-        stored = f"'{self._app}' = '{position}'"
-        return (
-            f"CREATE OR REPLACE TABLE {self.sql_name(name)} USING iceberg LOCATION '{location}'"
-            f" TBLPROPERTIES ({stored}) AS {select}"
-        )
+        anew = name if table is None else (name[0], f"{name[1]}{_ANEW}")
+        mark = uuid.uuid4().hex
+        stored = f"'format-version' = '2', '{self._app}' = '{position}', '{_MARK}' = '{mark}'"
+        head = f"CREATE {'' if table is None else 'OR REPLACE '}TABLE {self.sql_name(anew)} USING iceberg"
+        yield f"{head} LOCATION '{location}' TBLPROPERTIES ({stored}) AS", _settings(self._app, position)
+        if table is not None and (written := self.load(anew)) is not None:
+            table.become(written, mark, position)
+            with _told(_shown(anew)):
+                self._catalog.drop_table(anew)
 
 
 def sqlite_for_java(warehouse: str) -> dict[str, str]:
@@ -183,6 +189,8 @@ _STAGED: Final = "spark.wap.id"
 _MARK: Final = "wap.id"
 """Of a snapshot's summary: what the setting said."""
 _MAY_STAGE: Final = "write.wap.enabled"
+_ANEW: Final = "~anew"
+"""What a table is called that is to take the place of another: no table upstream is (`plain_name`)."""
 
 
 class _Moved(Exception):
@@ -263,6 +271,37 @@ class IcebergChangelog(LakeTable):
         with _told(self._shown):
             for each in staged:
                 table.manage_snapshots().set_current_snapshot(each.snapshot_id).commit()
+
+    def become(self, anew: IcebergChangelog, mark: str, position: int) -> None:
+        """Have the columns and rows of another table, in one commit: files stay where they are. `mark`: of
+        that one. Raises `Unavailable` where either was changed meanwhile."""
+        from pyiceberg.table import update
+
+        table, written = self._table, anew._table
+        metadata, snapshot = table.metadata, written.current_snapshot()
+        if snapshot is None or written.properties.get(_MARK) != mark:
+            raise Unavailable(f"{self._shown}: another program makes it anew, too", hint="it is tried again")
+        loaded, schema_id = table.current_snapshot(), max(each.schema_id for each in metadata.schemas) + 1
+        before = None if loaded is None else loaded.snapshot_id
+        following = {
+            "parent_snapshot_id": before,
+            "sequence_number": metadata.last_sequence_number + 1,
+            "schema_id": schema_id,
+        }
+        changes = (
+            update.AddSchemaUpdate(schema=written.schema().model_copy(update={"schema_id": schema_id})),
+            update.SetCurrentSchemaUpdate(schema_id=-1),
+            update.AddSnapshotUpdate(snapshot=snapshot.model_copy(update=following)),
+            update.SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot.snapshot_id),
+            update.SetPropertiesUpdate(updates={self._app: str(position)}),
+        )
+        as_loaded = (
+            update.AssertTableUUID(uuid=metadata.table_uuid),
+            update.AssertRefSnapshotId(ref="main", snapshot_id=before),
+            update.AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+        )
+        with _told(self._shown):
+            table.catalog.commit_table(table, as_loaded, changes)
 
     def append(self, rows: pa.RecordBatchReader, position: int) -> None:
         self._commit(position, lambda on, mark: on.append(rows, snapshot_properties=mark))

@@ -68,7 +68,9 @@ GONE: Final = "_gone"
 _VIEW: Final = "tidb_binlog_changes"
 _PARTITIONS_PER_CORE: Final = 2
 _BUCKETS_MIN: Final = 8
-_PASSES: Final = re.compile(r"Concurrent\w*Exception|CommitFailedException|CommitStateUnknown|IOException")
+_PASSES: Final = re.compile(
+    r"Concurrent\w*Exception|MetadataChanged|ALREADY_EXISTS|CommitFailedException|CommitStateUnknown|IOException"
+)
 
 
 @dataclass(frozen=True)
@@ -361,8 +363,8 @@ class Mirrors(LakeDownstream):
         """The table is what is selected, unless it was made so before."""
         table = self._lake.load(name)
         if table is None or table.position < ddl.commit_ts:
-            settings = self._lake.sql_settings(ddl.commit_ts)
-            self._run(self._lake.sql_replace(name, select, ddl.commit_ts), settings)
+            with self._lake.replacing(name, table, ddl.commit_ts) as (head, settings):  # type: ignore[arg-type]
+                self._run(f"{head} {select}", settings)
         self._note(self._tables | {name})
 
     def _remove(self, name: Name, ddl: Ddl) -> None:
