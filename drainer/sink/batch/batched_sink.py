@@ -222,16 +222,14 @@ class BatchedSink(Sink):
 
     async def _write(self, batch: Batch) -> None:
         self._is_writing, self._position_due = True, False
-        try:
-            began_s = self._clock.monotonic_s()
-            if batch.items or (self._stores_position and batch.position > self._written_ts):
-                await self._writer.write(batch, self._written_ts if self._stores_position else None)
-                self._written_ts = batch.position
-                self._position_written_s = self._clock.monotonic_s()
-                metrics.SINK_WRITE_SECONDS.observe(self._position_written_s - began_s)
-            self._resolved_ts = batch.position
-        finally:
-            self._is_writing = False
+        began_s = self._clock.monotonic_s()
+        if batch.items or (self._stores_position and batch.position > self._written_ts):
+            await self._writer.write(batch, self._written_ts if self._stores_position else None)
+            self._written_ts = batch.position
+            self._position_written_s = self._clock.monotonic_s()
+            metrics.SINK_WRITE_SECONDS.observe(self._position_written_s - began_s)
+        self._resolved_ts = batch.position
+        self._is_writing = False  # not of a batch that was given up: it is not there
         if not self._batching:
             self._resolved_ts = self._batching.given_ts
         self.background.wake()

@@ -243,6 +243,35 @@ async def test_a_sink_that_takes_no_more_ends_the_drainer_with_what_was_written(
     assert stored.commit_ts == sink.written[-1] == all_of(stream)[3]
 
 
+@pytest.mark.parametrize("error", [Retry("not now", after=60.0), ValueError("no"), SinkEnded("nobody reads")])
+@pytest.mark.parametrize("large", [True, False])
+async def test_what_the_sink_did_not_take_before_a_stop_comes_at_the_next_start(
+    tmp_path: Path, error: Exception, large: bool
+) -> None:
+    """Whatever the stream does meanwhile: go on to the end of a transaction, or past a watermark."""
+    stream = some()
+
+    class OneByOne(Scripted):
+        batch_rows = 1
+
+    sink = OneByOne(*[None] * len(stream.entries), error)
+    last_ts = stream.large_transaction(3) if large else stream.transaction(("t", INSERT, (9, "v")))
+    world = World(tmp_path, sink, stream)
+    life = await world.life()
+    await life.until(lambda: bool(world.ended) or life.sink.held_up != "")
+    if not large:
+        life.promise(stream.now_ts + 5)
+        await settle()
+    await life.runner.stop(30.0)
+    await life.end()
+    stored = Savepoint(str(tmp_path)).load()
+    assert stored is None or stored.commit_ts < last_ts
+    again = await world.life()
+    await again.until(lambda: again.sink.stored_ts >= last_ts)
+    await again.stop()
+    assert sink.written.count(last_ts) == 1
+
+
 async def test_a_store_that_went_back_begins_the_stream_anew(tmp_path: Path) -> None:
     sink = Scripted(position=0)
     stream = some()
