@@ -144,8 +144,10 @@ async def run(call: Call) -> int:
         raise FlagError(f"-tables: {error.message}", hint=hint) from None
     output = Output(settings.limit)
     try:
-        await _follow(stream.live, form, output, ends=bool(settings.until))
-        output.flush()
+        try:
+            await _follow(stream.live, form, output, ends=bool(settings.until))
+        finally:
+            output.flush()  # also what came before a failure
     finally:
         await stream.close()
     return DONE

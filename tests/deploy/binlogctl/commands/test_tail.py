@@ -22,6 +22,7 @@ import pytest
 
 import drainer
 from binlogctl.commands import tail
+from drainer.txn import Ddl
 from pumpclient import Publisher, column, open_publisher
 from tests.deploy.binlogctl.conftest import Ctl
 from tests.pump.conftest import pump as pump
@@ -30,6 +31,7 @@ from tests.waiting import PATIENCE_S
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import PUMPS
+from tidb_binlog.errors import Corruption
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.net.port import free_ports
 
@@ -310,3 +312,28 @@ async def test_an_end_that_a_paused_pump_holds_up_is_an_error(
     done = await ctl("tail", "-pd-urls", shop.endpoint, "-from", "-15m", "-until", "now")
     assert (done.code, done.out) == (3, "")
     assert "-until cannot be reached: pump p2 is paused or dead, and may hold more" in done.err
+
+
+async def test_what_came_before_a_failure_is_printed(ctl: Ctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Damaged:
+        """A stream that is damaged after a DDL."""
+
+        live: Any = property(lambda self: self)
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self._items = [Ddl(1 << 40, 1, 3, "d", "CREATE TABLE t (a INT)", (("d", "t"),), 1)]
+
+        async def open(self) -> None: ...
+
+        async def close(self) -> None: ...
+
+        def ready(self) -> Ddl:
+            if not self._items:
+                raise Corruption("bytes are damaged")
+            return self._items.pop()
+
+    monkeypatch.setattr("drainer.reading.subscribe.subscription.EncodedStream", Damaged)
+    for output in ((), ("-output", "json")):
+        done = await ctl("tail", *output)
+        assert done.code == Corruption.exit_code
+        assert "CREATE TABLE t" in done.out, output
