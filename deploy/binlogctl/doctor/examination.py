@@ -276,8 +276,9 @@ class Examination:
             return
         plans = self._files.downstreams()
         if self._files.other_sink:
-            self._findings += Check("downstream", "downstream").ok(
-                f"db-type {self._files.other_sink}: there is no database to examine"
+            self._findings += Check("downstream", "downstream").info(
+                f"db-type {self._files.other_sink}: there is no database to examine",
+                "whether its place takes what is written was not asked",
             )
             return
         if not plans:

@@ -40,6 +40,7 @@ VARIABLES: Final = (
     "super_read_only",
     "system_time_zone",
     "tidb_restricted_read_only",
+    "tidb_super_read_only",
     "time_zone",
     "wait_timeout",
     "wsrep_on",

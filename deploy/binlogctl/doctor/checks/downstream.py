@@ -29,6 +29,14 @@ _CHANGES_TEXT: Final = frozenset(
     {"NO_BACKSLASH_ESCAPES", "ANSI_QUOTES", "EMPTY_STRING_IS_NULL", "ORACLE", "MSSQL", "DB2", "ANSI"}
 )
 _ON: Final = frozenset({"ON", "1", "YES", "TRUE"})
+_OFF: Final = frozenset({"OFF", "0", "NO", "FALSE"})
+_NO_WRITES: Final = (
+    "read_only",
+    "super_read_only",
+    "innodb_read_only",
+    "tidb_super_read_only",
+    "tidb_restricted_read_only",
+)
 
 
 def check_downstream(
@@ -267,11 +275,9 @@ def _text(seen: DownstreamFacts) -> list[Finding]:
 
 def check_writable(seen: DownstreamFacts) -> list[Finding]:
     """Say whether the server takes writes."""
-    on = [
-        name
-        for name in ("read_only", "super_read_only", "innodb_read_only", "tidb_restricted_read_only")
-        if seen.variables.get(name, "").upper() in _ON
-    ]
+    if "read_only" not in seen.variables:
+        return _unread(seen, "read_only")
+    on = [name for name in _NO_WRITES if seen.variables.get(name, "OFF").upper() not in _OFF]
     if seen.variables.get("innodb_force_recovery", "0") not in ("0", ""):
         on.append("innodb_force_recovery")
     if not on:

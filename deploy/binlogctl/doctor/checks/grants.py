@@ -12,10 +12,10 @@ Tests  tests/deploy/binlogctl/doctor/checks/test_checks.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.late_dataclass import dataclass, field
 
 ROWS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 TABLES: Final = ("CREATE", "ALTER", "DROP", "INDEX")
@@ -25,9 +25,11 @@ GLOBAL: Final = ("PROCESS",)
 GLOBAL_MARIADB: Final = ("SET USER",)
 _SET_USER_SINCE: Final = (10, 5)
 EVERYWHERE: Final = "*"
+_SYSTEM: Final = frozenset({"mysql", "sys", "performance_schema", "information_schema"})
 
 _GRANT: Final = re.compile(
-    r"GRANT\s+(?P<rights>.+?)\s+ON\s+(?:TABLE\s+)?(?P<place>\S+)\s+TO\s", re.IGNORECASE | re.DOTALL
+    r"(?P<verb>GRANT|REVOKE)\s+(?P<rights>.+?)\s+ON\s+(?:TABLE\s+)?(?P<place>\S+)\s+(?:TO|FROM)\s",
+    re.IGNORECASE | re.DOTALL,
 )
 _PLACE: Final = re.compile(r"(?:`(?P<quoted>(?:[^`]|``)*)`|(?P<plain>[^`.]+))\.(?P<table>.+)")
 _ALL: Final = frozenset({"ALL", "ALL PRIVILEGES"})
@@ -37,14 +39,16 @@ _IMPLIED: Final = {"SUPER": ("SET USER",), "BINLOG ADMIN": ()}
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """`everywhere` on *.*; `databases`: (pattern of a name, rights) of whole databases."""
+    """`everywhere` on *.*; `databases`: (pattern of a name, rights) of whole databases; `revoked`: what MySQL
+    with `partial_revokes` takes from `everywhere`, by database."""
 
     everywhere: frozenset[str]
     databases: tuple[tuple[str, frozenset[str]], ...] = ()
+    revoked: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def has(self, right: str, database: str = EVERYWHERE) -> bool:
         """On everything, or on all of one database."""
-        if _given(self.everywhere, right):
+        if _given(self.everywhere, right) and not _given(self.revoked.get(database, frozenset()), right):
             return True
         return database != EVERYWHERE and any(
             _given(rights, right) and _matches(pattern, database) for pattern, rights in self.databases
@@ -55,6 +59,7 @@ def parse(lines: Iterable[str]) -> Rights:
     """Grants on single tables, columns and routines are not enough for a drainer and are left out."""
     everywhere: set[str] = set()
     databases: list[tuple[str, frozenset[str]]] = []
+    revoked: dict[str, frozenset[str]] = {}
     for line in lines:
         match = _GRANT.match(line.strip())
         place = _PLACE.fullmatch(match["place"]) if match else None
@@ -62,11 +67,13 @@ def parse(lines: Iterable[str]) -> Rights:
             continue
         rights = _rights(match["rights"])
         name = place["plain"] if place["quoted"] is None else place["quoted"].replace("``", "`")
-        if name == EVERYWHERE:
+        if match["verb"].upper() == "REVOKE":
+            revoked[name] = revoked.get(name, frozenset()) | rights
+        elif name == EVERYWHERE:
             everywhere |= rights
         else:
             databases.append((name, rights))
-    return Rights(frozenset(everywhere), tuple(databases))
+    return Rights(frozenset(everywhere), tuple(databases), revoked)
 
 
 def missing(
@@ -74,7 +81,9 @@ def missing(
 ) -> dict[str, list[str]]:
     """Rights that lack, by database (or `*`). `databases`: None for all that the upstream has or will have;
     `schema` is that of the checkpoint; `apart` are needed on everything in any case (`apart_of`)."""
-    places = [EVERYWHERE] if databases is None else list(dict.fromkeys([*databases, schema]))
+    places = list(dict.fromkeys([*databases, schema])) if databases is not None else [EVERYWHERE]
+    if databases is None:
+        places += [name for name in rights.revoked if name not in _SYSTEM]
     lacking: dict[str, list[str]] = {}
     for place in places:
         if rights_of_place := [right for right in (*ROWS, *TABLES, *NICE) if not rights.has(right, place)]:

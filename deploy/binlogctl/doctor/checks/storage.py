@@ -72,11 +72,9 @@ def check_disks(nodes: Sequence[NodeFacts]) -> list[Finding]:
 
 def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
     """Each drainer that is not offline against each pump that answers."""
-    pumps = [
-        node
-        for node in nodes
-        if node.kind == PUMPS and node.state != states.OFFLINE and node.answer is not None
-    ]
+    all_pumps = [node for node in nodes if node.kind == PUMPS and node.state != states.OFFLINE]
+    pumps = [node for node in all_pumps if node.answer is not None]
+    silent = [pump for pump in all_pumps if pump.answer is None or pump.answer.pump.gc_ts is None]
     drainers = [node for node in nodes if node.kind == DRAINERS and node.state != states.OFFLINE]
     findings: list[Finding] = []
     for drainer in drainers:
@@ -84,9 +82,16 @@ def check_retention(nodes: Sequence[NodeFacts], now_s: float) -> list[Finding]:
             findings += Check("retention", drainer.label).info("has no checkpoint yet")
             continue
         lacking = all_of(_pair(pump, drainer, now_s) for pump in pumps)
-        if pumps:
-            findings += lacking or Check("retention", drainer.label).ok("pumps hold all that it needs")
+        findings += lacking
+        if pumps and not lacking and not silent:
+            findings += Check("retention", drainer.label).ok("pumps hold all that it needs")
     unknown = [pump for pump in pumps if _retention(pump).age_s is None]
+    if silent and drainers:
+        findings += Check("retention", ", ".join(pump.label for pump in silent)).unchecked(
+            "does not tell what it has purged",
+            "a drainer that has lost binlogs is not noticed",
+            "; ".join(pump.curl("/status") for pump in silent),
+        )
     if unknown and drainers:
         findings += Check("retention", ", ".join(pump.label for pump in unknown)).unchecked(
             "does not tell how long it keeps binlogs",

@@ -227,6 +227,13 @@ def test_retention() -> None:
     assert check_retention([PUMP, offline], NOW_S) == []
 
 
+@pytest.mark.parametrize("silent", [replace(SECOND, answer=None), answering(None)])
+def test_what_not_every_pump_has_told_is_not_fine(silent: NodeFacts) -> None:
+    for pumps, expected in (((PUMP, SECOND), {"ok"}), ((PUMP, silent), {"unchecked"})):
+        told = check_retention([*pumps, DRAINER], NOW_S)
+        assert {one.severity for one in told} == expected
+
+
 def test_pump_that_does_not_tell_its_disk_is_said() -> None:
     assert bad(check_disks([replace(PUMP, answer=GO)])) == {"pump.disk": "unchecked"}
 
@@ -337,6 +344,9 @@ ALL_RIGHTS = f"GRANT {DRAINER_RIGHTS} ON *.* TO `d`@`%` IDENTIFIED BY PASSWORD '
          ["shop"], {"shop", "tidb_binlog", "*"}),
         (["GRANT `role` TO `d`@`%`", "SET DEFAULT ROLE `role` FOR `d`@`%`", ALL_RIGHTS], None, {}),
         (["GRANT ALL ON *.* TO 'd'@'%'"], None, {}),
+        ([ALL_RIGHTS, "REVOKE INSERT ON `shop`.* FROM `d`@`%`"], None, {"shop"}),
+        ([ALL_RIGHTS, "REVOKE INSERT ON `shop`.* FROM `d`@`%`"], ["other"], {}),
+        ([ALL_RIGHTS, "REVOKE INSERT, CREATE ON `mysql`.* FROM `d`@`%`"], None, {}),
     ],
 )  # fmt: skip
 def test_grants(lines: list[str], databases: list[str] | None, lacking: set[str]) -> None:
@@ -390,6 +400,8 @@ def downstream(**changed: str) -> dict[str, Severity]:
         ("read_only", "OFF", {}),
         ("read_only", "ON", {"downstream.writable": "error"}),
         ("super_read_only", "ON", {"downstream.writable": "error"}),
+        ("tidb_super_read_only", "ON", {"downstream.writable": "error"}),
+        ("read_only", "NO_LOCK_NO_ADMIN", {"downstream.writable": "error"}),
         ("innodb_force_recovery", "3", {"downstream.writable": "error"}),
         ("sql_mode", "", {"downstream.sql_mode": "warning"}),
         ("sql_mode", "STRICT_ALL_TABLES,ANSI_QUOTES", {"downstream.sql_mode": "warning"}),
@@ -452,7 +464,7 @@ def test_tables_without_transactions_are_named() -> None:
 def test_what_a_server_does_not_tell_is_said() -> None:
     seen = replace(SERVER, variables={}, grants=None, zone_offset_s=None)
     assert set(bad(check_downstream(seen, WRITTEN)).values()) == {Severity.UNCHECKED}
-    assert len(bad(check_downstream(seen, WRITTEN))) == 5
+    assert len(bad(check_downstream(seen, WRITTEN))) == 6
 
 
 @pytest.mark.parametrize(
