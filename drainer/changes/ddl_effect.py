@@ -86,6 +86,17 @@ def effect_kind(action: int) -> EffectKind:
     return KINDS.get(action, EffectKind.ALTER)
 
 
+_OF_COLUMNS: Final = frozenset(
+    {
+        ActionType.ADD_COLUMN,
+        ActionType.ADD_COLUMNS,
+        ActionType.DROP_COLUMN,
+        ActionType.DROP_COLUMNS,
+        ActionType.MODIFY_COLUMN,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class DdlEffect:
     """What a DDL does. Names are (schema, table) upstream, old and new; ("db", "") is a database.
@@ -120,6 +131,11 @@ class DdlEffect:
     def modifies_columns(self) -> bool:
         """Whether columns may have another type, and then another id."""
         return ActionType.MODIFY_COLUMN in self.actions
+
+    @property
+    def changes_columns(self) -> bool:
+        """Tell whether there are other columns afterwards, of other names or types."""
+        return not _OF_COLUMNS.isdisjoint(self.actions)
 
     @property
     def rebases_auto_id(self) -> bool:

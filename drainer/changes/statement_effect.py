@@ -44,6 +44,15 @@ _OBJECTS: Final = {
 _WITHOUT_TABLE: Final = frozenset({"PLACEMENT", "RESOURCE", "USER", "POLICY"})
 _NO_ROWS: Final = frozenset({"ANALYZE", "LOCK", "UNLOCK", "SET", "GRANT", "REVOKE"})
 _PARTITIONS_GO: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "FIRST"})
+_OF_COLUMNS: Final = {
+    "ADD": ActionType.ADD_COLUMN,
+    "DROP": ActionType.DROP_COLUMN,
+    "RENAME": ActionType.DROP_COLUMN,  # of that name
+}
+_NO_COLUMNS: Final = frozenset(
+    {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "COLUMNAR", "PRIMARY"}
+    | {"FOREIGN", "CONSTRAINT", "CHECK", "PARTITION", "DEFAULT"}
+)
 BESIDE_RENAME: Final = frozenset({"COLUMN", "INDEX", "KEY", "CONSTRAINT"})
 _WORDS_BEFORE_OBJECT: Final = 20
 
@@ -201,6 +210,8 @@ def _alter_table(words: Words, schema: str, name: Name) -> DdlEffect:
             renamed.append((name, words.name(schema)))
         elif word in ("MODIFY", "CHANGE"):
             actions.add(ActionType.MODIFY_COLUMN)
+        elif word in _OF_COLUMNS and words.peek() not in _NO_COLUMNS:
+            actions.add(_OF_COLUMNS[word])
         elif word in _PARTITIONS_GO and words.peek() in ("PARTITION", "TABLESPACE"):
             emptied = word == "TRUNCATE"
             actions.add(ActionType.TRUNCATE_TABLE_PARTITION if emptied else ActionType.DROP_TABLE_PARTITION)

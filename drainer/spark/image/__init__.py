@@ -34,6 +34,7 @@ from drainer.points.image.manifest import (
 from drainer.points.image.parquet_reader import TableReader
 from drainer.points.image.parquet_writer import TableWriter
 from drainer.reading.archive.views.changes import INVALID, schema
+from drainer.sink.file.table_definitions import ArchivedTable
 from drainer.spark import parquet_tasks
 from drainer.spark.effects.operations import OPERATION, RowEffect, table_id
 from drainer.spark.engine import SparkOf
@@ -90,7 +91,12 @@ def make(
     tables = []
     for number, (name, life) in enumerate(table_lives, 1):
         tell(f"{'.'.join(name)}, table {number} of {len(table_lives)}")
-        maker = _Maker(archive_range, newest[name], life)
+        if newest[name].first_ts < life.altered:
+            raise Rejected(
+                f"no row shows which columns {'.'.join(name)} has after commit_ts {life.altered}",
+                hint="end before that, or after its next row; or leave the table out with --tables",
+            )
+        maker = _Maker(archive_range, newest[name].version, life)
         rows = None if life.whole else based.get(name)
         if maker.is_empty or is_small:
             tables.append(maker.write_here(place, TableReader(base, rows) if rows else None))
@@ -107,19 +113,25 @@ def make(
 
 def _newest(
     archive_range: ArchiveRange, before: Manifest | None, changes: Iterable[Ddl]
-) -> dict[tuple[str, str], TableVersion]:
+) -> dict[tuple[str, str], ArchivedTable]:
     """The last definition of each table that is wanted; the first one of a table that was made and has no row
     yet. What did not change after the image before is there alone."""
     selection = archive_range.selection
-    based = {(table.schema, table.table): table.version for table in (before.tables if before else ())}
-    created = {name for ddl in changes if ddl.action == ActionType.CREATE_TABLE for name in ddl.tables}
-    archived: dict[tuple[str, str], TableVersion] = {}
+    based: dict[tuple[str, str], ArchivedTable] = {}
+    if before is not None:
+        for table in before.tables:
+            name = table.schema, table.table
+            based[name] = ArchivedTable(before.commit_ts, *name, table.version)
+    created = {
+        name: ddl.commit_ts for ddl in changes if ddl.action == ActionType.CREATE_TABLE for name in ddl.tables
+    }
+    archived: dict[tuple[str, str], ArchivedTable] = {}
     for definition in sorted(archive_range.definitions, key=lambda definition: definition.first_ts):
-        if definition.first_ts <= selection.stop:
-            archived[definition.schema, definition.table] = definition.version
-        elif (definition.schema, definition.table) in created:
-            archived.setdefault((definition.schema, definition.table), definition.version)
-    return {name: version for name, version in (based | archived).items() if selection.wants_table(*name)}
+        name = definition.schema, definition.table
+        last_ts = archived[name].first_ts if name in archived else 0
+        if definition.first_ts <= selection.stop or last_ts < created.get(name, 0):
+            archived[name] = definition
+    return {name: entry for name, entry in (based | archived).items() if selection.wants_table(*name)}
 
 
 def _of_base(spark: SparkSession, base: str, table: TableImage) -> DataFrame:
@@ -190,6 +202,7 @@ class _Maker:
             raise self._other_columns()
         table, writer_here = table_id(self._version), TableWriter(place.uri, self._version)
         writer_here.begin()
+        writer_here.forget()  # what another command left here
         with self._range.net(self._range.size) as net, writer_here.part(0) as part:
             effects = [effect for effect in net if effect.table == table]
             gone = {effect.key: count for effect in effects if (count := _removed(effect))}

@@ -16,7 +16,7 @@ from drainer.changes.ddl_effect import TABLE, DdlEffect, EffectKind, effect, sub
 from drainer.changes.statement_effect import statement_effect
 from drainer.txn import Ddl
 from tidb_binlog.errors import Rejected
-from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.late_dataclass import dataclass, replace
 
 _MOVES: Final = frozenset(
     {
@@ -32,11 +32,13 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """`since`: rows count after this commit_ts. `whole`: the table began in the archive, there."""
+    """`since`: rows count after this commit_ts. `whole`: the table began in the archive, there. `altered`:
+    when it last got other columns, 0: in no change that was looked at."""
 
     since: int
     whole: bool
     converted: bool = False
+    altered: int = 0
 
 
 def lives(
@@ -74,7 +76,9 @@ def _after(life: Life | Rejected | None, ddl: Ddl, name: Name) -> Life | Rejecte
     """A refusal holds until the table begins anew."""
     done = _effect(ddl)
     if done.object == TABLE and done.kind in (EffectKind.CREATE, EffectKind.TRUNCATE):
-        return Life(ddl.commit_ts, whole=True)
+        is_same = done.kind is EffectKind.TRUNCATE
+        altered = life.altered if is_same and isinstance(life, Life) else ddl.commit_ts
+        return Life(ddl.commit_ts, whole=True, altered=altered)
     if done.object == TABLE and done.kind is EffectKind.DROP:
         return None
     if done.kind in _MOVES or done.empties_partitions or done.drops_partitions:
@@ -82,6 +86,6 @@ def _after(life: Life | Rejected | None, ddl: Ddl, name: Name) -> Life | Rejecte
             f"the rows of {'.'.join(name)} cannot be known after commit_ts {ddl.commit_ts}: {ddl.query}",
             hint="take an image of the database after it as the base, or leave the table out with --tables",
         )
-    if isinstance(life, Life) and done.modifies_columns:
-        return Life(life.since, life.whole, converted=True)
+    if isinstance(life, Life) and done.changes_columns:
+        return replace(life, converted=life.converted or done.modifies_columns, altered=ddl.commit_ts)
     return life

@@ -100,11 +100,11 @@ def test_what_rows_count() -> None:
     name = ("d", "t")
     assert table_lifetimes.lives([name], [], 7) == {name: Life(7, whole=False)}
     create, drop = ddl(10, 3, "CREATE TABLE t (a int)"), ddl(20, 4, "DROP TABLE t")
-    assert table_lifetimes.lives([name], [create], 0) == {name: Life(10, whole=True)}
+    assert table_lifetimes.lives([name], [create], 0) == {name: Life(10, whole=True, altered=10)}
     assert table_lifetimes.lives([name], [create, drop], 0) == {}
     assert table_lifetimes.lives([name], [create], 10) == {name: Life(10, whole=False)}
     convert = ddl(30, 12, "ALTER TABLE t MODIFY a VARCHAR(9)")
-    assert table_lifetimes.lives([name], [create, convert], 0) == {name: Life(10, whole=True, converted=True)}
+    assert table_lifetimes.lives([name], [create, convert], 0) == {name: Life(10, True, True, altered=30)}
     database = Ddl(40, 0, 2, "d", "DROP DATABASE d", (("d", ""),), 0)
     assert table_lifetimes.lives([name], [create, database], 0) == {}
 
@@ -122,7 +122,7 @@ def test_rows_that_nobody_tells_of_are_refused(query: str) -> None:
     with pytest.raises(Rejected, match="cannot be known after commit_ts 5"):
         table_lifetimes.lives([("d", "t")], [ddl(5, 0, query)], 0)
     kept = ddl(5, 0, "ALTER TABLE t RENAME COLUMN a TO b")
-    assert table_lifetimes.lives([("d", "t")], [kept], 0) == {("d", "t"): Life(0, whole=False)}
+    assert table_lifetimes.lives([("d", "t")], [kept], 0) == {("d", "t"): Life(0, whole=False, altered=5)}
 
 
 def test_a_table_that_moved_in_an_earlier_life_is_there_in_this_one() -> None:
@@ -130,19 +130,67 @@ def test_a_table_that_moved_in_an_earlier_life_is_there_in_this_one() -> None:
     moved = Ddl(5, 0, 14, "d", "RENAME TABLE t TO u", (name, other), 0)
     create = ddl(10, 3, "CREATE TABLE t (a int)")
     gone = Ddl(20, 0, 4, "d", "DROP TABLE u", (other,), 0)
-    assert table_lifetimes.lives([name], [moved, create, gone], 0) == {name: Life(10, whole=True)}
+    assert table_lifetimes.lives([name], [moved, create, gone], 0) == {name: Life(10, True, altered=10)}
     with pytest.raises(Rejected, match=r"d\.u cannot be known after commit_ts 5"):  # no row of it came since
         table_lifetimes.lives([name], [moved, create], 0)
     kept = table_lifetimes.lives([name], [moved, create], 0, lambda schema, table: table == "t")
-    assert kept == {name: Life(10, whole=True)}
+    assert kept == {name: Life(10, whole=True, altered=10)}
     with pytest.raises(Rejected, match=r"d\.t cannot be known"):
         table_lifetimes.lives([name], [create, moved], 0)
+
+
+@pytest.mark.parametrize(
+    ("query", "is_known"),
+    [
+        ("ALTER TABLE odd ADD COLUMN b INT NOT NULL DEFAULT 7", False),
+        ("ALTER TABLE odd ADD INDEX (after), DROP `x y`", False),
+        ("ALTER TABLE odd RENAME COLUMN after TO b", False),
+        ("ALTER TABLE odd ADD INDEX (after)", True),
+    ],
+)
+async def test_columns_that_no_row_has_shown_are_not_those_of_before(
+    tmp_path: Path, query: str, is_known: bool
+) -> None:
+    def no_spark() -> SparkSession:
+        raise AssertionError("there is little to read")
+
+    archive, (_, full, last), rows = await odd_archive(tmp_path / "archive", query, 5)
+    before = image.make(
+        no_spark, str(archive), str(tmp_path / "full"), {"stop": str(full)}, small_bytes=1 << 20
+    )
+    assert before.tables[0].rows == len(rows)
+    for options in ({}, {"stop": str(last)}):
+        into = str(tmp_path / f"last{len(options)}")
+        if is_known:
+            made = image.make(no_spark, str(archive), into, options, small_bytes=1 << 20)
+            assert made.tables[0].rows == len(rows)
+        else:
+            with pytest.raises(
+                Rejected, match=f"no row shows which columns d.odd has after commit_ts {last}"
+            ):
+                image.make(no_spark, str(archive), into, options, small_bytes=1 << 20)
+
+
+async def test_files_that_another_command_left_are_no_part_of_an_image(tmp_path: Path) -> None:
+    def no_spark() -> SparkSession:
+        raise AssertionError("there is little to read")
+
+    archive, (_, full, _), rows = await odd_archive(tmp_path / "archive")
+    into, options = tmp_path / "image", {"stop": str(full)}
+    before = image.make(no_spark, str(archive), str(into), options, small_bytes=1 << 20)
+    (into / MANIFEST).unlink()  # killed before
+    (file,) = into.glob("d.odd/*.parquet")
+    (file.parent / "part-000001.parquet").write_bytes(file.read_bytes())  # `load -to archive` has several
+    assert image.make(no_spark, str(archive), str(into), options, small_bytes=1 << 20) == before
+    assert before.tables[0].rows == len(rows)
 
 
 ODD = ("i.d", "a`b", "_invalid", "after", "x y", "__INVALID")
 
 
-async def odd_archive(directory: Path) -> tuple[Path, list[int], list[dict[str, Any]]]:
+async def odd_archive(
+    directory: Path, change: str = "TRUNCATE TABLE odd", action: int = 11
+) -> tuple[Path, list[int], list[dict[str, Any]]]:
     """A table with such columns, its key among them; the timestamps and what is there at the end."""
     kinds = [key("int") if number < 2 else kind("datetime") for number in range(len(ODD))]
     primary = index(1, (ODD[0], 0), (ODD[1], 1), primary=True)
@@ -157,7 +205,7 @@ async def odd_archive(directory: Path) -> tuple[Path, list[int], list[dict[str, 
         events = TableEvents(version, [INSERT], [encoder.insert(tuple(row.values()), len(stream))], 0)
         stream.append(Transaction(ts - 1, ts, (events,), 1))
     last = first + 10 * len(stream)
-    stream.append(Ddl(last, 2, 11, "d", "TRUNCATE TABLE odd", (("d", "odd"),), 2))
+    stream.append(Ddl(last, 2, action, "d", change, (("d", "odd"),), 2))
     await archive_life.whole(directory, archive_life.Ready(stream))
     return directory, [first, last - 10, last], rows
 
