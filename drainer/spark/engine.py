@@ -16,7 +16,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.process.garbage import collect_rarely
 
 if TYPE_CHECKING:
@@ -99,16 +99,21 @@ def over_view(
     import pyarrow as pa
 
     from drainer.reading.archive import archive_source
+    from drainer.reading.archive.decode.reading import Reach
+    from drainer.reading.archive.files.segments import WHOLE_FILES
 
     source.check_tables()
     view = source.options.view
     task = source.task(pa.schema([source.schema.field(name) for name in names]))
+    in_order = engine.is_here
 
     def read(parts: Iterator[Part]) -> Iterator[Any]:
-        batches = (batch for part in parts for batch in archive_source.read(task, view, part))
+        # What a drainer wrote again into another file comes once.
+        own = replace(task, reach=Reach()) if in_order else task
+        batches = (batch for part in parts for batch in archive_source.read(own, view, part))
         return work([_values(batch.column(name)) for name in names] for batch in batches)
 
-    return engine.over(source.parts(), read, columns)
+    return engine.over(source.parts(WHOLE_FILES if in_order else 0), read, columns)
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -35,7 +35,7 @@ from drainer.reading.archive.decode.records import Changes, Record, SchemaChange
 from drainer.reading.archive.decode.value_log import PumpLogs
 from drainer.reading.archive.files import segments
 from drainer.reading.archive.files.payload import PB, RELAY
-from drainer.reading.archive.files.segments import AUTO, PUMP, Slice, Survey
+from drainer.reading.archive.files.segments import AUTO, PUMP, WHOLE_FILES, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions, check_tables, ddl_names, table_names, version_of
 from drainer.reading.errors import BinlogsLost
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 Where = str | os.PathLike[str]
 Bound = int | str | datetime | None
 _OLDEST: Final = "oldest"
-_WHOLE_FILES: Final = 1 << 62
 
 
 def open_archive(
@@ -243,7 +242,7 @@ class Archive:
 
     def _slices(self, selection: Selection) -> list[Slice]:
         skip_damage = self._options.damage == reading.REPORT
-        return self._survey.plan(selection, _WHOLE_FILES, skip_damage=skip_damage)
+        return self._survey.plan(selection, WHOLE_FILES, skip_damage=skip_damage)
 
     def _records(self, selection: Selection) -> Iterator[Record]:
         if self.kind == PUMP:

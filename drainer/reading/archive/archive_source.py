@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from drainer.places.place import Place
 from drainer.reading.archive.decode import coverage, ddl_history, definitions
 from drainer.reading.archive.decode.definitions import Definitions
-from drainer.reading.archive.decode.reading import REPORT
+from drainer.reading.archive.decode.reading import REPORT, Reach
 from drainer.reading.archive.files import segments
-from drainer.reading.archive.files.segments import PUMP, Segment, Slice, Survey
+from drainer.reading.archive.files.segments import PUMP, WHOLE_FILES, Segment, Slice, Survey
 from drainer.reading.archive.files.selection import Selection
 from drainer.reading.archive.read_options import ReadOptions, check_tables, ddl_names, table_names, version_of
 from drainer.reading.archive.views import VIEWS, changes
@@ -99,22 +99,27 @@ class ArchiveSource:
             names, shown = self.table_names, options.location.shown
             check_tables(shown, names, options.selection, lambda alone: self.ddl_names(alone) | more)
 
-    def parts(self) -> list[Part]:
+    def in_order(self, columns: pa.Schema) -> tuple[ReadTask, list[Part]]:
+        """For who reads one part after the other: what a drainer wrote again into another file comes once."""
+        return replace(self.task(columns), reach=Reach()), self.parts(WHOLE_FILES)
+
+    def parts(self, target_bytes: int = 0) -> list[Part]:
         """What is read apart, in the order of the archive."""
         if self.view.is_of_definitions:
             return [Part(NOTHING)]
-        slices = self.slices()
+        slices = self.slices(target_bytes)
         return (
             self._of_files({part.name for part in slices})
             if self.view.is_of_files
             else list(map(Part, slices))
         )
 
-    def slices(self) -> list[Slice]:
+    def slices(self, target_bytes: int = 0) -> list[Slice]:
         """List the stretches that the selection needs."""
         options = self.options
         skip_damage = options.damage == REPORT or self.view.is_of_files
-        return self.survey.plan(options.selection, options.partition_bytes, skip_damage=skip_damage)
+        size = target_bytes or options.partition_bytes
+        return self.survey.plan(options.selection, size, skip_damage=skip_damage)
 
     def task(self, columns: pa.Schema) -> ReadTask:
         """What all parts have in common. Raises `ConfigError` for a column that the view does not have."""

@@ -28,8 +28,8 @@ _COMMIT_TS = "_commit_ts"
 def batches(source: ArchiveSource, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Everything, in the order of the archive."""
     collect_rarely()
-    task = source.task(columns)
-    for part in source.parts():
+    task, parts = source.in_order(columns)
+    for part in parts:
         yield from archive_source.read(task, source.options.view, part)
 
 
@@ -41,7 +41,7 @@ def everything(source: ArchiveSource, columns: pa.Schema, order: Sequence[str]) 
 def first(source: ArchiveSource, columns: pa.Schema, order: Sequence[str], limit: int) -> list[Row]:
     """So many rows; the first that there are where `order` is empty."""
     collect_rarely()
-    task, view = source.task(columns), source.options.view
+    (task, parts), view = source.in_order(columns), source.options.view
     starts = (
         {}
         if source.survey.kind == PUMP
@@ -49,7 +49,7 @@ def first(source: ArchiveSource, columns: pa.Schema, order: Sequence[str], limit
     )
     by_time = bool(order) and order[0] == _COMMIT_TS
     kept: list[Row] = []
-    for part in source.parts():
+    for part in parts:
         if len(kept) >= limit and not order:
             break
         begins = starts.get(part.slice.name)

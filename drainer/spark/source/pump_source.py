@@ -175,7 +175,7 @@ class PumpSource(ArchiveSource):
             )
         return version
 
-    def parts(self) -> list[Part]:
+    def parts(self, target_bytes: int = 0) -> list[Part]:
         """What is no stretch of rows."""
         if self.view.is_of_definitions:
             return [Part(archive_source.NOTHING)]

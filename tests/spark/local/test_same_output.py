@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from drainer.reading.archive.archive_source import ArchiveSource
 from drainer.spark import session as sessions
 from drainer.spark.program import run
+from drainer.txn import Ddl
 from tests.drainer.reading.archive.support import corpus
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
@@ -126,3 +127,32 @@ def test_damage_that_is_passed_over(both: Both, tmp_path: Path) -> None:
     path.write_bytes(data)
     here, there = both("read", f"--archive={made.uri}", "--damage=report", "--limit=0", "--output=json")
     assert here == there
+
+
+def test_what_a_drainer_wrote_again_into_the_next_file_comes_once_without_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = [item for item in items("basic") if isinstance(item, Ddl) or item.tables]
+    whole = Path(corpus.our_archive(stream, tmp_path / "whole", 1 << 30).uri)
+    (file,) = (path for path in whole.iterdir() if path.name.startswith("binlog-"))
+    begins = [at for _, at in corpus.places(file)]
+    again = tmp_path / "again"
+    again.mkdir()
+    data = file.read_bytes()
+    (again / "binlog-0000000000000000-20261122000000").write_bytes(data[: begins[20]])
+    (again / "binlog-0000000000000001-20261122000001").write_bytes(data[begins[10] :])
+
+    def told(*command: str) -> list[str]:
+        outputs = []
+        for archive in (whole, again):
+            assert run([*command, f"--archive={archive}", "--output=json"]) == 0
+            outputs.append(capsys.readouterr().out)
+        return outputs
+
+    for view in ("changes", "transactions"):
+        (one, other) = told("read", "--view", view, "--limit=0")
+        assert len(one.splitlines()) == len(other.splitlines()) > 10
+    (one, other) = told("stats", "--hottest=0")
+    first, second = (json.loads(output) for output in (one, other))
+    assert first["changes"] == second["changes"]
+    assert first["transactions"][0]["rows"] == second["transactions"][0]["rows"]

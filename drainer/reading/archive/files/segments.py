@@ -38,6 +38,7 @@ PUMP: Final = "pump"
 AUTO: Final = "auto"
 KINDS: Final = (PB, RELAY, PUMP)
 SLICE_BYTES: Final = 128 << 20
+WHOLE_FILES: Final = 1 << 62
 DEFINITIONS: Final = "definitions"
 END: Final = "end"
 _VALUE_LOG: Final = re.compile(r"(\d{6,10})\.vlog")
