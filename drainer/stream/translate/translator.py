@@ -52,6 +52,7 @@ EARLY_ROWS: Final = (
     "rows that were written while the statement was under way have the defaults of its new columns, not their"
     " values, or are gone with a partition from whose range they were"
 )
+LEFT_OUT_ROWS: Final = "rows of transactions that did not know yet that the table was truncated are not there"
 _ENDED_KEPT: Final = 100
 _ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
 
@@ -73,6 +74,7 @@ class Translator:
         self._filters: dict[int, RowFilter] = {}
         self._row_versions: dict[int, int] = {}  # by table id, the newest of its rows since its last DDL
         self._ended: deque[tuple[Ts, int]] = deque(maxlen=_ENDED_KEPT)  # DDL and its schema version
+        self._truncated: dict[int, bool] = {}  # ids that this life truncated: whether rows of them came later
         self._generation = schema.generation
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0
@@ -275,6 +277,7 @@ class Translator:
         """What becomes of the rows of a table id. Raises `UnknownTable`, or `ConfigError` as `placed`."""
         schema = self._schema
         if schema.is_truncated(table_id) or table_id > TABLE_ID_MAX:
+            self._truncated[table_id] = True
             self._filters[table_id] = CLOSED
             return CLOSED
         try:
@@ -331,6 +334,7 @@ class Translator:
                 f" [{commit_ts}] passes over this binlog",
             )
         self._schema.catch_up(commit_ts, 0)
+        left_out = self._schema.is_truncated(job.table_id) and self._truncated.get(job.table_id, True)
         change = self._schema.apply(job)
         verdict = ddl_filter.Verdict(change.tables, skip=PASSED_OVER if passed_over else "")
         if not passed_over:
@@ -345,9 +349,13 @@ class Translator:
         if verdict.tables != change.tables:
             before, after = (_of_names(tracked, verdict.tables) for tracked in (before, after))
         names = {(table.schema, table.name) for table in (*before, *after)}
-        early = self._had_early_rows(merged.job, (*change.before, *change.after))
+        early = EARLY_ROWS if self._had_early_rows(merged.job, (*change.before, *change.after)) else ""
+        if left_out and not self._schema.is_truncated(job.table_id):  # RECOVER or FLASHBACK brought it back
+            early = LEFT_OUT_ROWS
         if job.took_effect:
             self._ended.append((commit_ts, job.schema_version))
+            if job.action == ActionType.TRUNCATE_TABLE:
+                self._truncated[job.table_id] = False
         return Ddl(
             commit_ts=commit_ts,
             job_id=job_id,
@@ -366,7 +374,7 @@ class Translator:
             unread=frozenset(name for name in names if not self.rules.allows(*name)),
             shared=() if verdict.skip else self.sharing(verdict.tables),
             apart=self.rules.disjoint_shards,
-            early=EARLY_ROWS if early else "",
+            early=early,
         )
 
     def _note_version(self, table_id: int, schema_version: int) -> None:

@@ -279,6 +279,23 @@ def test_a_release_that_makes_fewer_versions_of_drop_partition_gives_no_false_al
     assert bool(s.ddl(20, info=table(1, "t", partition={"type": 1}), start_ts=3000).early) == early
 
 
+@pytest.mark.parametrize(
+    ("late", "lives", "left_out"), [(True, 1, True), (False, 1, False), (False, 2, True)]
+)
+def test_rows_that_came_after_a_truncate_are_told_when_the_table_comes_back(
+    s: Setting, late: bool, lives: int, left_out: bool
+) -> None:
+    """A TiDB that had not learned of it yet put them where FLASHBACK finds them."""
+    s.ddl(11, "TRUNCATE TABLE t", table_id=1, info=table(9, "t"))
+    if late:
+        s.rows(mutation(1, [I]), version=5)
+    if lives == 2:  # of an earlier one it is not known
+        s.translator = Translator(s.tracker, Rules(), after_ts=100)
+    assert not s.ddl(11, "TRUNCATE TABLE t", table_id=9, info=table(10, "t")).early
+    assert bool(s.ddl(25, "FLASHBACK TABLE t TO u", table_id=1, info=table(1, "u")).early) == left_out
+    assert not s.ddl(11, "TRUNCATE TABLE u", table_id=1, info=table(12, "u")).early
+
+
 def test_a_ddl_without_its_job_stops(s: Setting) -> None:
     job = s.up.job(5, info=table(1, "t"))
     with pytest.raises(Corruption, match=f"commit_ts 2001 came without its job {job.id}"):
