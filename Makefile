@@ -45,7 +45,6 @@ demo-spark: setup-spark
 
 # Types are checked beside the tests, which wait for servers a third of their time. Ctrl-C ends what stands in
 # front and the tests, which listen for it; SIGTERM comes to the shell alone. It ends the rest, and waits for it.
-# A process more than there are cores, since one that waits leaves its core to others.
 ifdef ARGS
 test: lint
 	$(PY) -m pytest $(ARGS)
@@ -53,7 +52,7 @@ else
 test: style
 	@trap 'kill $$types' INT; trap 'kill -INT $$pytest; kill $$types' TERM; \
 	.venv/bin/mypy & types=$$!; \
-	$(PY) -m pytest -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder --max-worker-restart=0 & pytest=$$!; \
+	$(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart=0 & pytest=$$!; \
 	until wait $$pytest; tests=$$?; ! kill -0 $$pytest 2>/dev/null; do :; done; \
 	wait $$types || { echo "types are not right: mypy says above why" >&2; exit 1; }; exit $$tests
 endif

@@ -15,7 +15,7 @@ from drainer.compare.verify.result import State, Verification
 from drainer.compare.verify.table_work import Request, TableWork
 from drainer.compare.verify.verifying import Progress, Stopped
 from drainer.mysql.chunks.chunk import Chunk
-from tests.drainer.compare.verify.world import DOWNSTREAM, UPSTREAM, World, world
+from tests.drainer.compare.verify.world import DOWNSTREAM, QUICK, UPSTREAM, World, world
 
 NOW_S = 1_763_868_000.0
 
@@ -33,7 +33,7 @@ def interrupted(both: World, path: Path, after: int) -> None:
     verifying = both.verifying("t", journal=journal, stop=stop)
 
     def progress(now: Progress) -> None:
-        if now.chunks >= after:
+        if now.rows >= after * QUICK.chunk_rows:
             stop.set()
 
     verifying.on_progress = progress
