@@ -14,7 +14,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from drainer.mysql.connection import Connection
-from drainer.mysql.errors import NOT_ALLOWED, NoSuchTable, SessionError, StatementRefused, TransientError
+from drainer.mysql.errors import (
+    INVALID_TEXT,
+    NOT_ALLOWED,
+    NoSuchTable,
+    SessionError,
+    StatementRefused,
+    TransientError,
+)
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.mysql.rows.column_match import DownstreamTable, KeyPart, UniqueKey
@@ -106,7 +113,7 @@ def is_absent(connection: Connection, schema: str, name: str, column: str = "") 
     except NoSuchTable:
         return True
     except StatementRefused as error:
-        if column and error.number == _NO_SUCH_COLUMN:
+        if error.number == INVALID_TEXT or (column and error.number == _NO_SUCH_COLUMN):
             return True
         if error.number not in (*NOT_ALLOWED, _NO_DATABASE_FOR_USER):
             raise
@@ -159,6 +166,8 @@ def keys_of(cursor: Any, query: str, place: tuple[str, str], dialect: Dialect) -
 
 def shown(cursor: Any, query: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
     """Each row once: a TiDB may list all of a table twice, while its name changes and long after."""
+    if not cursor.connection.dialect.has_names(*values):
+        return []
     cursor.execute(query, values)
     return list(dict.fromkeys(cursor.fetchall()))
 

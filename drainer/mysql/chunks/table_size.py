@@ -31,6 +31,8 @@ class TableSize:
 
 def table_size(connection: Connection, schema: str, name: str) -> TableSize:
     """Raises `SessionError`."""
+    if not connection.dialect.has_names(schema, name):
+        return TableSize(0, 0)
     answer = connection.printed(_SIZE % (string_literal(schema), string_literal(name)))
     if not answer:
         return TableSize(0, 0)

@@ -20,3 +20,8 @@ class Dialect(Enum):
         if "mariadb" in version:
             return cls.MARIADB
         return cls.TIDB if "tidb" in version else cls.MYSQL
+
+    def has_names(self, *names: str) -> bool:
+        """Whether such names can be there. Others than TiDB have none with characters outside the BMP, and
+        refuse to look for one."""
+        return self is Dialect.TIDB or max("".join(names), default="") <= "\uffff"

@@ -24,6 +24,9 @@ from tidb_binlog.table_info import WHOLE_COLUMN
 pytestmark = pytest.mark.integration
 
 
+TIDB = SimpleNamespace(dialect=Dialect.TIDB)
+
+
 class Server:
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -103,7 +106,7 @@ def test_a_tidb_lists_a_table_twice_without_lengths_of_keys_and_with_what_anothe
 
 def test_a_tidb_whose_table_changes_meanwhile_is_to_be_asked_again() -> None:
     answers: list[list[tuple[Any, ...]]] = [[("a", "int(11)", "NO", None)], [("b", "int(11)", None, "NO")]]
-    cursor = SimpleNamespace(execute=lambda *_: None, fetchall=lambda: answers.pop(0))
+    cursor = SimpleNamespace(connection=TIDB, execute=lambda *_: None, fetchall=lambda: answers.pop(0))
     with pytest.raises(TransientError, match=r"d\.t was changed while it was read"):
         columns_of(cursor, "", ("d", "t"), Dialect.TIDB)
 
@@ -112,7 +115,7 @@ def test_a_tidb_lists_a_year_as_unsigned_and_does_not_show_it_so() -> None:
     listed = [("y", "year(4) unsigned", "YES", None), ("b", "bit(1) unsigned", "YES", None)]
     shown = [("y", "year(4)", None, "YES"), ("b", "bit(1)", None, "YES")]
     answers = [listed, shown]
-    cursor = SimpleNamespace(execute=lambda *_: None, fetchall=lambda: answers.pop(0))
+    cursor = SimpleNamespace(connection=TIDB, execute=lambda *_: None, fetchall=lambda: answers.pop(0))
     assert columns_of(cursor, "", ("d", "t"), Dialect.TIDB) == listed
 
 

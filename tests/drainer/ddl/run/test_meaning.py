@@ -16,6 +16,7 @@ from drainer.ddl.run import execution
 from drainer.ddl.run.connection import run_ddl
 from drainer.ddl.run.recycle_bin import KeepDropped
 from drainer.ddl.run.runner import DdlRunner, Refused
+from drainer.ddl.run.takes_long import Beside
 from drainer.mysql import pinned_settings, table_reader
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.literal.charset import Charset
@@ -547,3 +548,18 @@ def test_a_type_that_the_downstream_was_given_stays_where_a_ddl_changes_somethin
 
 def replace_name(column: Column, name: str) -> Column:
     return Column(column.id, name, column.offset, column.type)
+
+
+@pytest.mark.parametrize("query", ["CREATE TABLE `😀` ..", "ALTER TABLE `😀` ADD ..", "DROP TABLE `😀`"])
+def test_a_table_whose_name_only_tidb_can_have_is_asked_for_and_not_there(
+    target: Target, runner: DdlRunner, query: str
+) -> None:
+    """Others refuse to look for it: characters outside the BMP are in none of their names."""
+    it = table(ID, name="😀")
+    action = {"C": 3, "A": 5, "D": 4}[query[0]]
+    item = ddl(query, action, it, before=() if action == 3 else (it,), names=(("d", "😀"),))
+    assert set(runner.before(item).values()) == {None}
+    assert not runner.already_done(item)
+    assert not runner.takes_long(item, Beside(1, ("d", "spare")))
+    with connect(target) as connection:
+        assert table_reader.is_absent(connection, "d", "😀")
