@@ -277,7 +277,8 @@ class Translator:
         """What becomes of the rows of a table id. Raises `UnknownTable`, or `ConfigError` as `placed`."""
         schema = self._schema
         if schema.is_truncated(table_id) or table_id > TABLE_ID_MAX:
-            self._truncated[table_id] = True
+            if table_id in self._truncated:
+                self._truncated[table_id] = True
             self._filters[table_id] = CLOSED
             return CLOSED
         try:
