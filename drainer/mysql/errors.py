@@ -22,8 +22,6 @@ from tidb_binlog.errors import BinlogError, DownstreamError, Unavailable
 DUPLICATE: Final = 1062
 NO_SUCH_DATABASE: Final = 1049
 NO_SUCH_TABLE: Final = 1146
-INVALID_TEXT: Final = 1300
-"""Also of a name with characters outside the BMP, which servers other than TiDB know nothing by."""
 _NO_SUCH_VIEW: Final = 1109  # of information_schema, in an old release
 NOT_ALLOWED: Final = frozenset({1142, 1143})
 """The user has no right on a table, or on a column."""

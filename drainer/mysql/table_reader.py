@@ -14,14 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from drainer.mysql.connection import Connection
-from drainer.mysql.errors import (
-    INVALID_TEXT,
-    NOT_ALLOWED,
-    NoSuchTable,
-    SessionError,
-    StatementRefused,
-    TransientError,
-)
+from drainer.mysql.errors import NOT_ALLOWED, NoSuchTable, SessionError, StatementRefused, TransientError
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.mysql.rows.column_match import DownstreamTable, KeyPart, UniqueKey
@@ -107,13 +100,15 @@ def read_table(connection: Connection, schema: str, name: str) -> DownstreamTabl
 def is_absent(connection: Connection, schema: str, name: str, column: str = "") -> bool:
     """Whether a table that `read_table` does not show, or a column of one, is not there, as a SELECT says:
     information_schema hides what the user has no right on."""
+    if not connection.dialect.has_names(schema, name, column):
+        return True
     shown = quote_name(column) if column else b"1"
     try:
         connection.rows(b"SELECT %b FROM %b LIMIT 0" % (shown, qualified(schema, name)))
     except NoSuchTable:
         return True
     except StatementRefused as error:
-        if error.number == INVALID_TEXT or (column and error.number == _NO_SUCH_COLUMN):
+        if column and error.number == _NO_SUCH_COLUMN:
             return True
         if error.number not in (*NOT_ALLOWED, _NO_DATABASE_FOR_USER):
             raise

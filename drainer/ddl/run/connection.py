@@ -23,11 +23,13 @@ from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.server_text import as_listed
 from drainer.mysql.session import DownstreamSession
+from drainer.mysql.sql_tokens import tokens
 from tidb_binlog.observe import log
 
 logger = log.get("drainer.ddl_connection")
 
 _UNKNOWN_ZONE: Final = 1298
+_NO_SUCH_NAME: Final = 1300
 _REFUSED_BY_STRICT_MODE: Final = frozenset({1118, 1478})  # a row could be too large; an option is ignored
 _SHOWN: Final = 200
 
@@ -111,7 +113,7 @@ class DdlConnection:
         logger.warning("database is missing downstream, creating it", schema=name)
         collation = self._collation(upstream)
         clause = f" {collated(*collation)}" if collation else ""
-        connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(name) + clause.encode())
+        run_ddl(connection, b"CREATE DATABASE IF NOT EXISTS " + quote_name(name) + clause.encode())
 
     def _collation(self, schema: str) -> tuple[str, str] | None:
         """(charset, collation) of a database upstream, as near as the server can."""
@@ -122,7 +124,13 @@ class DdlConnection:
 
 
 def run_ddl(connection: Connection, statement: bytes) -> None:
-    """Run one statement, without InnoDB's strict mode if that is all that refuses it."""
+    """Run one statement, without InnoDB's strict mode if that is all that refuses it.
+
+    Raises `StatementRefused` for a name that the server cannot have: MySQL would take it for `?`.
+    """
+    words = tokens(statement.decode("utf-8", "surrogateescape"))
+    if not connection.dialect.has_names(*(word for word in words if word[0] not in "'\"")):
+        raise StatementRefused(_NO_SUCH_NAME, "only a TiDB has names with characters outside the BMP")
     try:
         connection.run(statement)
     except SessionError as error:

@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from drainer.ddl.derive.render import Server
 from drainer.mysql.connection import Connection
-from drainer.mysql.errors import INVALID_TEXT, SessionError
+from drainer.mysql.errors import SessionError
 from drainer.mysql.literal.quoting import qualified, quote_name
 from drainer.mysql.rows.dialect import Dialect
 
 Shape = dict[str, str | None]
 
-_NOT_THERE: Final = frozenset({1049, 1051, 1146, 4091, INVALID_TEXT})
+_NOT_THERE: Final = frozenset({1049, 1051, 1146, 4091})
 _BROKEN_VIEW: Final = frozenset({1356, 1449})
 _NOT_ALLOWED: Final = frozenset({1044, 1045, 1142, 1227, 1109, 1146})
 _AUTO_INCREMENT: Final = re.compile(r" AUTO_INCREMENT=\d+")
@@ -70,6 +70,8 @@ def has_database(connection: Connection, name: str, server: Server) -> bool:
 
 
 def _definition(connection: Connection, schema: str, table: str) -> str | None:
+    if not connection.dialect.has_names(schema, table):
+        return None
     statement = (
         b"SHOW CREATE TABLE " + qualified(schema, table)
         if table

@@ -87,10 +87,10 @@ def _change(commit_ts: int, kind: int, row: bytes) -> Change:
 
 def overwritten(changes: Iterable[Change]) -> list[Overwritten]:
     """Where the binlog of a table without key contradicts itself: two INSERTs with one rowid, and no DELETE
-    between them, of which TiDB keeps one row; or one transaction that changes a row, and then changes or
-    deletes it as it was before."""
+    between them, of which TiDB keeps one row; or a row is changed, and then changed or deleted as it was
+    before: by one transaction, or by a later batch of a statement that read the row earlier."""
     inserts: defaultdict[int, list[int]] = defaultdict(list)
-    updated: dict[tuple[int, int], dict[int, bytes]] = {}
+    updated: dict[int, tuple[int, dict[int, bytes]]] = {}
     told: list[Overwritten] = []
     for commit_ts, kind, rowid, images in changes:
         if rowid is None:
@@ -99,13 +99,13 @@ def overwritten(changes: Iterable[Change]) -> list[Overwritten]:
             if inserts[rowid]:
                 told.append(Overwritten(rowid, inserts[rowid][-1], commit_ts))
             inserts[rowid].append(commit_ts)
+            updated.pop(rowid, None)
             continue
-        left = updated.get((commit_ts, rowid), {})
+        first_ts, left = updated.pop(rowid, (commit_ts, {}))
         if any(images[0].get(column, value) != value for column, value in left.items()):
-            told.append(Overwritten(rowid, commit_ts, commit_ts))
+            told.append(Overwritten(rowid, first_ts, commit_ts))
         if kind == MutationType.DeleteRow:
             inserts[rowid].clear()
-            updated.pop((commit_ts, rowid), None)
         else:
-            updated[commit_ts, rowid] = images[-1]
+            updated[rowid] = commit_ts, images[-1]
     return told

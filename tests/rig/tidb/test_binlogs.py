@@ -57,5 +57,11 @@ def test_a_row_in_the_place_of_another_is_told_once_for_each() -> None:
 
 
 def test_a_row_that_is_changed_twice_as_it_was_before_is_told() -> None:
-    log = [*transaction(11, (UPDATE, 1)), *transaction(21, (UPDATE, 1), (UPDATE, 2), (DELETE, 2))]
-    assert overwritten(changes(log, {7})) == [Overwritten(2, 21, 21)]
+    log = [
+        *transaction(11, (UPDATE, 1), (UPDATE, 3), (UPDATE, 4)),
+        *transaction(21, (UPDATE, 2), (DELETE, 2)),
+        *transaction(31, (DELETE, 1), (INSERT, 3)),
+        *transaction(41, (UPDATE, 3), (INSERT, 1), (DELETE, 1)),
+    ]
+    told = [Overwritten(2, 21, 21), Overwritten(1, 11, 31)]
+    assert overwritten(changes(log, {7})) == told

@@ -563,3 +563,24 @@ def test_a_table_whose_name_only_tidb_can_have_is_asked_for_and_not_there(
     assert not runner.takes_long(item, Beside(1, ("d", "spare")))
     with connect(target) as connection:
         assert table_reader.is_absent(connection, "d", "😀")
+        assert table_reader.is_absent(connection, "d", "t", "😀")
+
+
+def test_a_name_that_only_tidb_can_have_is_none_that_another_server_makes_of_it(
+    target: Target, runner: DdlRunner
+) -> None:
+    """MySQL makes, and drops, `?` in its place."""
+    run(target, "CREATE TABLE d.`?` (id INT PRIMARY KEY)", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    it, t = table(ID, name="😀"), table(ID)
+    other = Column(2, "😀", 1, FieldType(LONG))
+    for item in (
+        ddl("CREATE TABLE ..", 3, it),
+        ddl("ALTER TABLE t ADD ..", 5, table(ID, other), before=(t,)),
+        ddl("RENAME TABLE t TO ..", 14, it, before=(t,)),
+        ddl("CREATE DATABASE 😀", 1, names=(("😀", ""),)),
+    ):
+        with pytest.raises(Refused, match="only a TiDB has names with characters outside the BMP"):
+            runner.run(item)
+    assert not runner.run(ddl("DROP TABLE ..", 4, before=(it,))).statements
+    assert not runner.run(ddl("ALTER TABLE t COMMENT ..", 17, table(ID, comment="😀"), before=(t,))).missing
+    assert run(target, "SHOW TABLES FROM d") == [("?",), ("t",)]
