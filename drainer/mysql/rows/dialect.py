@@ -22,6 +22,6 @@ class Dialect(Enum):
         return cls.TIDB if "tidb" in version else cls.MYSQL
 
     def has_names(self, *names: str) -> bool:
-        """Whether such names can be there. Others than TiDB have none with characters outside the BMP: MariaDB
-        refuses to look for one, MySQL looks for `?` in its place, or makes that."""
+        """Whether such names can be there. Others than TiDB have none with characters outside the BMP:
+        MariaDB refuses to look for one, MySQL looks for `?` in its place, and makes one."""
         return self is Dialect.TIDB or max("".join(names), default="") <= "\uffff"
