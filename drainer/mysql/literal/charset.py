@@ -33,7 +33,8 @@ _BMP_MAX: Final = "\uffff"
 class Charset:
     """Character set of a downstream column; `length` is its limit in characters, 0: none.
 
-    `key`: what the column is called, if it is one of those that identify a row.
+    `key`: what the column is called, if it is one of those that identify a row; then `length` is that of its
+    part of the key.
     """
 
     name: str
@@ -77,9 +78,9 @@ class Charset:
             return self._bytes(raw)
         if self.key and self.keeps_bytes:
             raise DownstreamError(
-                f"a key in {self.key} does not fit: column of {self.length} {self.name} characters, text of "
+                f"a key in {self.key} does not fit: it has {self.length} {self.name} characters, text of "
                 f"{len(raw)} bytes that {self.name} has not",
-                hint="make the column longer downstream, four times as long as upstream, or utf8mb4",
+                hint="make it longer downstream, four times as long as upstream, or the column utf8mb4",
             )
         return binary_literal(raw) if text is None else text_literal(self.with_marks(text).encode())
 

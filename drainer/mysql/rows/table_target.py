@@ -142,6 +142,14 @@ def _plan(
         return compile_sql(version.info, written=written, kind=kind)
     key = compile_sql(version.info, written=Written(how.left_out)).key_columns
     identifying = {column.id for column in key}
+    names = {column.name.lower() for column in key}
+    prefixes = {
+        part.column.lower(): part.length
+        for index in downstream.unique_keys
+        if index.columns == names
+        for part in index.parts
+        if part.column and part.length
+    }
     charsets = {}
     theirs_by_id = {}
     in_keys = {name for key in downstream.unique_keys for name in key.columns}
@@ -154,7 +162,8 @@ def _plan(
             theirs_by_id[column.id] = replace(theirs, charset="") if is_tidb else theirs
             if Charset.is_narrow(theirs_by_id[column.id].charset):
                 in_key = f"{downstream.label}.{theirs.name}" if column.id in identifying else ""
-                charsets[column.id] = Charset(theirs.charset, theirs.length, in_key)
+                length = prefixes.get(theirs.name.lower(), theirs.length)
+                charsets[column.id] = Charset(theirs.charset, length, in_key)
     written = Written(
         how.left_out,
         how.unwritten,

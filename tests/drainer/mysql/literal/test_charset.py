@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from drainer.mysql.literal.charset import Charset
@@ -13,6 +15,7 @@ from drainer.txn import TableVersion
 from tests.common.rowcodec.tables import index, key, kind, table
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.rowcodec.encoder import RowEncoder
+from tidb_binlog.table_info import WHOLE_COLUMN
 
 
 @pytest.mark.parametrize(
@@ -94,15 +97,22 @@ def test_a_key_that_does_not_fit_is_no_question_mark() -> None:
     assert "日" not in str(raised.value)
 
 
-def test_only_what_identifies_a_row_must_fit() -> None:
+@pytest.mark.parametrize("prefix", [None, 3])
+def test_only_what_identifies_a_row_must_fit(prefix: int | None) -> None:
+    """Of a prefix the server compares the beginning alone, which may be half of a character."""
     latin1 = {"charset": "latin1", "collation": "latin1_bin"}
     text = kind("varchar", charset="latin1", flen=8, not_null=True)
-    info = table(("k", text), ("v", text), handle="rowid", indexes=(index(1, ("k", 0), primary=True),))
+    parts = index(1, ("k", 0, prefix or WHOLE_COLUMN), primary=True)
+    info = table(("k", text), ("v", text), handle="rowid", indexes=(parts,))
     columns = [DownstreamColumn(name, "varchar", 8, **latin1) for name in ("k", "v")]
-    there = DownstreamTable("d", "t", tuple(columns), (UniqueKey("PRIMARY", (KeyPart("k"),)),))
+    there = DownstreamTable("d", "t", tuple(columns), (UniqueKey("PRIMARY", (KeyPart("k", prefix),)),))
     sql = target_of(TableVersion(info, "d", "t", 1), 4, there).sql
     encoder = RowEncoder(info)
     assert sql.insert_literals(encoder.insert(("k", "日本語"), rowid=1)) == b"('k','???')"
     for make in (sql.insert_literals, sql.key_literal_of_insert):
         with pytest.raises(DownstreamError, match=r"d\.t\.k"):
             make(encoder.insert(("日本語", "v"), rowid=1))
+    refused = contextlib.nullcontext() if prefix is None else pytest.raises(DownstreamError, match="it has 3")
+    with refused:
+        sql.insert_literals(encoder.insert(("日本", "v"), rowid=1))
+    assert sql.insert_literals(encoder.insert(("éàè longer", "v"), rowid=1)) == "('éàè longer','v')".encode()
