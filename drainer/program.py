@@ -135,7 +135,6 @@ class Process:
             self._clock,
             cluster_id=upstream.cluster_id,
             stored_ts=self._stored_ts,
-            data_dir=settings.data_dir,
         )
         ends.push_async_callback(pipeline.close)
         await pipeline.start()
@@ -190,7 +189,7 @@ class Process:
     async def _recover(self) -> Summary:
         from drainer.app import relay_setup  # a client of databases, which other sinks do not need
 
-        return await relay_setup.recover(self._settings)
+        return await relay_setup.recover(self._settings, self._operating.findings)
 
     async def _notify(self) -> None:
         await (await asyncio.shield(self._pipeline)).notify()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -38,6 +39,7 @@ from drainer.operate.control.pause_and_reload import Control
 from drainer.points.load import join_routes
 from drainer.points.load.joining import Joining
 from drainer.relay.relay_log import RelayLog
+from drainer.sink.findings import Findings
 from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
@@ -54,6 +56,7 @@ from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.serving.reload import Commit
 from tidb_binlog.serving.starting import WaitFor, at_once
+from tidb_binlog.status.drainer import LackStatus
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
@@ -214,12 +217,15 @@ async def rehearse(settings: DrainerConfig, cluster_id: int) -> None:
     refuse_unfinished(inspection.load)
 
 
-def _runners(settings: DrainerConfig, store: CheckpointStore, target: Target) -> Callable[..., DdlRunner]:
-    """Makes DDL runners of a schema, routes and a guard of their sessions."""
+def ddl_runners(
+    settings: DrainerConfig, store: CheckpointStore, target: Target, missing: deque[LackStatus]
+) -> Callable[..., DdlRunner]:
+    """Makes DDL runners of a schema, routes and a guard of their sessions. `missing` grows by what the
+    downstream lacks of DDL."""
     lanes, seconds = store.lane_table(), settings.keep_dropped_s
     keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
     mode = settings.ddl_conversions
-    return lambda schema, route, guard: DdlRunner(target, schema, route, guard, keep, mode)
+    return lambda schema, route, guard: DdlRunner(target, schema, route, guard, keep, mode, missing)
 
 
 class _Ready:
@@ -286,6 +292,7 @@ async def assemble(
     nodes: Registry,
     ends: contextlib.AsyncExitStack,
     control: Control,
+    findings: Findings,
     *,
     again: bool = False,
     wait_for: WaitFor = at_once,
@@ -307,13 +314,13 @@ async def assemble(
         ready.relay.rules_now = lambda: translator.rules.text
     changes = RuleChange(translator, rules, start.basis)
     release_guard = functools.partial(store.guard_ddl, role=RELEASE)
-    runner_for = _runners(settings, store, target)
+    runner_for = ddl_runners(settings, store, target, findings.missing)
     sink = mysql_sink(
         start,
         store,
         target,
         runner_for(schema.tracker, translator.route, store.guard_ddl),
-        applier_settings(settings, schema.keep, clock),
+        applier_settings(settings, schema.keep, findings.drift),
         clock,
         QuarantineSetup(
             waiting,
@@ -333,7 +340,14 @@ async def assemble(
         ),
         relay=ready.relay,
     )
-    runner = Runner(sink, translator, control, rules=changes, interval_s=settings.checkpoint_interval_s)
+    runner = Runner(
+        sink,
+        translator,
+        control,
+        rules=changes,
+        interval_s=settings.checkpoint_interval_s,
+        findings=findings,
+    )
     runner.rules.check_start()
     return Assembled(runner, store, schema.tracker, translator)
 
@@ -361,6 +375,7 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
         context.nodes,
         context.ends,
         operating.control,
+        operating.findings,
         again=context.again,
         wait_for=operating.wait_for,
     )

@@ -10,6 +10,8 @@ Tests  tests/integration/test_standby.py, tests/integration/test_back_in_time.py
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -22,6 +24,7 @@ from drainer.operate.control.standby import STANDBY, Standby, StandbyStatus
 from drainer.operate.status import document
 from drainer.operate.status.conditions import conditions, took_over
 from drainer.operate.status.document import ApplierFacts, CollectorFacts, Status, View
+from drainer.sink.findings import Findings
 from drainer.sink.runner import Runner
 from drainer.stream.rules.rule_set import RULE_FIELDS, read_rules
 from tidb_binlog.clock import Clock
@@ -31,6 +34,8 @@ from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.config import loading
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.filesystem import replace_file
+from tidb_binlog.foreign_document import left_in
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.notify.events import Condition
 from tidb_binlog.notify.notifier import Notifier
@@ -109,6 +114,9 @@ class Operating:
         """When the downstream went back in time, and what showed it; the newest last."""
         self.state = NodeState(settings.name, node.ONLINE)
         self.control = Control(clock, rate_of(settings))
+        self.findings = Findings(clock)
+        path = os.path.join(settings.data_dir, "findings.json")
+        self.findings.keep_in(lambda: left_in(path), functools.partial(replace_file, path))
         self.reload = Reload(settings, read, clock)
         add_rate(self.reload, self.control)
         self._check_what_is_not_built()

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,8 +28,6 @@ from drainer.stream.pull.pull_message import Undecodable
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError
-from tidb_binlog.filesystem import replace_file
-from tidb_binlog.foreign_document import left_in
 from tidb_binlog.observe import log
 from tidb_binlog.process import daemon
 from tidb_binlog.tso import Ts
@@ -63,7 +59,6 @@ class Pipeline:
         *,
         cluster_id: int,
         stored_ts: Ts,
-        data_dir: str,
     ) -> None:
         self._process = process
         self._operating = operating
@@ -72,7 +67,6 @@ class Pipeline:
         self._clock = clock
         self._cluster_id = cluster_id
         self._stored_ts = stored_ts
-        self._early_rows_path = os.path.join(data_dir, "early-rows.json")
         self._runner: Runner[Any] | None = None
         self._collector: asyncio.Future[Collector] = asyncio.get_running_loop().create_future()
         self._ends = contextlib.AsyncExitStack()
@@ -98,13 +92,8 @@ class Pipeline:
     async def close(self) -> None:
         await self._ends.aclose()
 
-    async def _open(self, *, again: bool, before: Runner[Any] | None = None) -> None:
+    async def _open(self, *, again: bool) -> None:
         runner, collector = await self._build(self._ends, again)
-        if before is not None:
-            runner.go_on_telling(before)
-        else:
-            path = self._early_rows_path
-            runner.early_rows.keep_in(lambda: left_in(path), functools.partial(replace_file, path))
         self._runner = runner
         runner.on_wake = collector.asking.hurry
         self._operating.show(runner, collector, self._cluster_id)
@@ -152,7 +141,7 @@ class Pipeline:
         while True:
             await self._still_named()
             try:
-                await self._open(again=True, before=runner)
+                await self._open(again=True)
                 break
             except WentBack as once_more:
                 logger.error("the downstream went back in time once more", error=once_more)

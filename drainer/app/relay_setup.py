@@ -13,7 +13,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 
-from drainer.app.build_mysql import patiently, prepare_marks, seen
+from drainer.app.build_mysql import ddl_runners, patiently, prepare_marks, seen
 from drainer.app.recovery import RelayRecovery, known_cluster, stored_checkpoint
 from drainer.app.start_wait import Summary
 from drainer.checkpoint.lane_basis import StoredBasis
@@ -25,13 +25,11 @@ from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.derive.values import Route
 from drainer.ddl.policy import Policy
-from drainer.ddl.run.connection import TrackedSchema
-from drainer.ddl.run.recycle_bin import KeepDropped
-from drainer.ddl.run.runner import DdlRunner
 from drainer.mysql.connection import Target
-from drainer.mysql.session_lock import DDL, RELEASE
+from drainer.mysql.session_lock import RELEASE
 from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.source import RelaySchema, RelaySource
+from drainer.sink.findings import Findings
 from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
@@ -44,7 +42,7 @@ from tidb_binlog.observe import log
 logger = log.get("drainer.relay_assembly")
 
 
-async def recover(settings: DrainerConfig) -> Summary:
+async def recover(settings: DrainerConfig, findings: Findings) -> Summary:
     """Bring the downstream to what the relay log has; the summary is logged.
 
     Raises `Corruption`, `Conflict`, `ConfigError`, `DownstreamError`, and `Unavailable` when the downstream
@@ -73,7 +71,7 @@ async def recover(settings: DrainerConfig) -> Summary:
             target,
             stored,
             store_of,
-            lambda store, start, source: _runner(settings, target, store, start, source, ends),
+            lambda store, start, source: _runner(settings, target, store, start, source, findings, ends),
             SystemClock(),
             1 if settings.dispatches_whole else settings.worker_count,
             lambda cluster_id: seen(settings, cluster_id),
@@ -88,33 +86,28 @@ async def _runner(
     store: CheckpointStore,
     start: Start,
     source: RelaySource,
+    findings: Findings,
     ends: contextlib.AsyncExitStack,
 ) -> Runner[MysqlSink]:
     rules = read_rules(settings)
     await prepare_marks(target, len(start.positions), ends)
     waiting = await patiently(lambda: load_waiting(store, foreign=start.foreign), store.close)
     clock = SystemClock()
-    lanes, seconds = store.lane_table(), settings.keep_dropped_s
-    keep = KeepDropped(lanes.schema, lanes.cluster_id, seconds) if seconds else None
-
     route_now = routes_then(start.basis, rules, source.schema)
-
-    def runner_of(schema: TrackedSchema, route: Route, role: str = DDL) -> DdlRunner:
-        guard = functools.partial(store.guard_ddl, role=role)
-        return DdlRunner(target, schema, route, guard, keep, settings.ddl_conversions)
-
+    runner_for = ddl_runners(settings, store, target, findings.missing)
+    release_guard = functools.partial(store.guard_ddl, role=RELEASE)
     sink = mysql_sink(
         start,
         store,
         target,
-        runner_of(source.schema, lambda schema, table: route_now()(schema, table)),
-        applier_settings(settings, lambda _commit_ts: None, clock),
+        runner_for(source.schema, lambda schema, table: route_now()(schema, table), store.guard_ddl),
+        applier_settings(settings, lambda _commit_ts: None, findings.drift),
         clock,
         QuarantineSetup(
             waiting,
             Policy(ddl_rules.parse(settings.ddl_rules)),
             source.schema,
-            lambda frozen: runner_of(frozen, frozen.route, RELEASE),
+            lambda frozen: runner_for(frozen, frozen.route, release_guard),
             settings.data_dir,
             settings.quarantine_bytes,
             route=route_now,
@@ -126,6 +119,7 @@ async def _runner(
         Control(clock),
         rules=RuleChange(None, rules, start.basis),
         interval_s=settings.checkpoint_interval_s,
+        findings=findings,
     )
 
 

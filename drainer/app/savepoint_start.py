@@ -126,4 +126,5 @@ class SavepointStart:
             rules=RuleChange(translator, self.rules, None),
             interval_s=self._context.settings.checkpoint_interval_s,
             first=self.first,
+            findings=self._context.operating.findings,
         )

@@ -10,7 +10,6 @@ Tests   tests/drainer/reparo/test_job_findings.py, tests/spark/replay/test_entry
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Iterable
 from contextlib import closing
 from typing import Final
@@ -64,6 +63,13 @@ class JobFindings:
         said = string_literal("\n".join(lines).encode("utf-8", "replace").decode())
         connection.run(b"REPLACE INTO " + self._table + b" VALUES (" + place + b",0," + said + b")")
 
+    def keep_lack(self, target: Target, lack: LackStatus) -> None:
+        """What the downstream lacks of a DDL, in a transaction of its own. Raises `SessionError`,
+        `Unavailable`."""
+        with closing(connect(target)) as connection:
+            self.say(connection, f"{lack.commit_ts:020d}", [str(lack).replace("\n", " ")])
+            connection.commit()
+
     def forget(self, connection: Connection) -> None:
         """Remove all that is stored of the job."""
         connection.run(b"DELETE FROM %b WHERE cluster_id=%d" % (self._table, self.number))
@@ -85,19 +91,3 @@ class JobFindings:
     def all_missing(self, connection: Connection) -> tuple[str, ...]:
         """Read the lines of all names."""
         return tuple(itertools.chain.from_iterable(self.missing(connection).values()))
-
-
-class StoredLacks(deque[LackStatus]):
-    """What a downstream lacks of DDL, for a DDL runner: stored before the DDL counts as done. Raises
-    `SessionError`, `Unavailable` where it cannot be."""
-
-    def __init__(self, findings: JobFindings, target: Target) -> None:
-        super().__init__()
-        self._findings, self._target = findings, target
-
-    def append(self, lack: LackStatus) -> None:
-        """Store it."""
-        with closing(connect(self._target)) as connection:
-            self._findings.say(connection, f"{lack.commit_ts:020d}", [str(lack).replace("\n", " ")])
-            connection.commit()
-        super().append(lack)

@@ -131,13 +131,13 @@ class LakePosition:
         """Raises `Unavailable`."""
         self.warehouse.put(f"{self._name}.copy", checked.document(document))
 
-    def load_early_rows(self) -> dict[str, Any] | None:
+    def load_findings(self) -> dict[str, Any] | None:
         """What was stored last; one that is damaged is as good as none. Raises `Unavailable`."""
-        return json_object(self.warehouse.content(f"{self._name}.early-rows") or b"")
+        return json_object(self.warehouse.content(f"{self._name}.findings") or b"")
 
-    def store_early_rows(self, document: bytes) -> None:
+    def store_findings(self, document: bytes) -> None:
         """Raises `Unavailable`."""
-        self.warehouse.put(f"{self._name}.early-rows", document)
+        self.warehouse.put(f"{self._name}.findings", document)
 
     def forget(self) -> None:
         """Where stream and first copy are, and the mirrors: another copy takes their place. Raises

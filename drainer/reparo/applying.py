@@ -11,12 +11,13 @@ Tests   tests/drainer/reparo/test_applying.py, tests/integration/test_reparo.py
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any, Final, Protocol
 
 from drainer.checkpoint.inspection import Inspection
-from drainer.checkpoint.job_findings import ROWS, TEXTS, JobFindings, StoredLacks
+from drainer.checkpoint.job_findings import ROWS, TEXTS, JobFindings
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.config.downstream import target_of
@@ -42,10 +43,12 @@ from drainer.reparo.options import SCHEMA, ReparoConfig
 from drainer.reparo.ordered_records import Seen
 from drainer.reparo.relay_stream import RelayStream
 from drainer.reparo.summary import Summary
+from drainer.sink.findings import Lacks
 from drainer.sink.mysql.bounded_stream import run_to_end
 from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
 from drainer.sink.mysql.settings import applier_settings
+from drainer.sink.row_mismatch import Drift
 from drainer.sink.runner import Runner
 from drainer.stream.pull.merged import Merged, MergedBatch
 from drainer.stream.rules.rule_set import Rules
@@ -202,11 +205,10 @@ class Application:
             def guard(connection: Any) -> None:
                 store.guard_ddl(connection, role=role)
 
-            runner = Forgiving(target, stream.schema, stream.route, guard, keep)
-            runner.missing = StoredLacks(findings, target)
-            return runner
+            missing = Lacks(functools.partial(findings.keep_lack, target))
+            return Forgiving(target, stream.schema, stream.route, guard, keep, missing=missing)
 
-        applying = applier_settings(settings, lambda _commit_ts: None, clock)
+        applying = applier_settings(settings, lambda _commit_ts: None, Drift(clock))
         sink = mysql_sink(
             start,
             store,

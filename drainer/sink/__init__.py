@@ -32,9 +32,9 @@ Tests  tests/contract/test_sink.py
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tidb_binlog.status.drainer import LaneStatus, MismatchStatus
+from tidb_binlog.status.drainer import LaneStatus
 from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:  # importing `drainer.sink.mysql` runs this module: it loads nothing
@@ -151,14 +151,6 @@ class Tells(Protocol):
     def lane_states(self) -> list[LaneStatus]:
         """Its parallel workers, for `/status`."""
         return []
-
-    def mismatches(self) -> MismatchStatus:
-        """What was not downstream as it should have been, for `/status`."""
-        return MismatchStatus()
-
-    def go_on_telling(self, before: Self) -> None:
-        """Its process had this one before: what that has told counts on."""
-        return
 
     def facts(self) -> dict[str, Any]:
         """Its own keys of `/status`."""

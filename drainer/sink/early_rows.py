@@ -10,7 +10,6 @@ Tests  tests/drainer/sink/test_early_rows.py
 
 from __future__ import annotations
 
-import json
 import operator
 from collections import deque
 from collections.abc import Callable
@@ -19,9 +18,8 @@ from typing import Any, Final
 from drainer.txn import DELETE, Ddl, Transaction
 from tidb_binlog.clock import Clock
 from tidb_binlog.ddl_job import ActionType
-from tidb_binlog.errors import BinlogError
 from tidb_binlog.observe import log
-from tidb_binlog.status.codec import plain, read
+from tidb_binlog.status.codec import plain
 from tidb_binlog.status.drainer import EarlyRowsKept, EarlyRowsStatus
 from tidb_binlog.tso import Ts, compose
 
@@ -43,38 +41,24 @@ logger = log.get("drainer.applier")
 
 
 class EarlyRows:
-    """Of one life of a stream; the next one of the process goes on from it (`add`), that of the next process
-    from where this one kept it (`keep_in`)."""
+    """Of a process; the next one goes on from what `kept` gave, of which `on_change` is told."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, on_change: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
-        self._store: Callable[[bytes], None] | None = None
+        self._on_change = on_change
         self._told: deque[EarlyRowsStatus] = deque(maxlen=_KEPT)
         self._took: dict[int, EarlyRowsStatus] = {}  # by table id, the last DDL that took a partition
         self._last_took = EarlyRowsStatus()
 
-    def add(self, before: EarlyRows) -> None:
-        """What was told before in this process, and what rows that may follow are told by."""
-        self._store = before._store
-        self._told.extendleft(reversed(before._told))
-        self._took = before._took | self._took
-        self._last_took = max(self._last_took, before._last_took, key=_commit_ts)
+    def kept(self) -> EarlyRowsKept:
+        """What was told, and what rows that may follow are told by."""
+        return EarlyRowsKept(self.told, {str(table_id): took for table_id, took in self._took.items()})
 
-    def keep_in(self, load: Callable[[], object], store: Callable[[bytes], None]) -> None:
-        """The same of the process before, whose document `load` gives. Raises what it does."""
-        kept = read(load(), EarlyRowsKept)
-        self._store = store
+    def load(self, kept: EarlyRowsKept) -> None:
+        """The same of the process before."""
         self._told.extend(kept.told)
         self._took = {int(table_id): took for table_id, took in kept.took.items() if table_id.isdecimal()}
         self._last_took = max(self._took.values(), key=_commit_ts, default=self._last_took)
-
-    def _keep(self) -> None:
-        if self._store is not None:
-            kept = EarlyRowsKept(self.told, {str(table_id): took for table_id, took in self._took.items()})
-            try:
-                self._store(json.dumps(plain(kept)).encode())
-            except (OSError, BinlogError) as error:  # no reason to end: rows go on
-                logger.warning("what is told of early rows is not kept over a restart", reason=error)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -101,7 +85,7 @@ class EarlyRows:
         if ddl.action in _TAKES_PARTITIONS:
             self._took |= {table.id: status for table in (*ddl.before, *ddl.after)}
             self._last_took = status
-            self._keep()
+            self._on_change()
 
     def note_rows(self, transaction: Transaction) -> None:
         """They are taken."""
@@ -120,7 +104,7 @@ class EarlyRows:
                 return
         status.last_s = now_s
         self._told.append(status)
-        self._keep()
+        self._on_change()
         logger.warning(text, job_id=status.job_id, commit_ts=status.commit_ts, tables=status.tables)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from drainer import metrics
 from drainer.operate.control.pause_and_reload import Control
 from drainer.sink import Sink
-from drainer.sink.early_rows import EarlyRows
+from drainer.sink.findings import Findings
 from drainer.sink.traced_items import TRACK, ItemSource, TracedItems, traced
 from drainer.stream.pull.merged import MergedBatch, Spilled
 from drainer.stream.rules.rule_history import RuleChange
@@ -62,7 +62,7 @@ class First(Protocol):
 
 class Runner(Generic[S]):
     """`control`: what operators hold back. `rules`: of a stream whose filters and routes may change.
-    `interval_s` between checkpoints. `first`: what is given before the stream."""
+    `interval_s` between checkpoints. `first`: what is given before the stream. `findings`: of the process."""
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class Runner(Generic[S]):
         rules: RuleChange | None = None,
         interval_s: float = 0.5,
         first: First | None = None,
+        findings: Findings | None = None,
     ) -> None:
         self.sink = sink
         self._first = first
@@ -96,7 +97,7 @@ class Runner(Generic[S]):
         self._doing = "starting"
         self._saving_since_s: float | None = None
         self._kinds: list[int] = []  # of the row events taken since the last flush
-        self.early_rows = EarlyRows(self._control.clock)
+        self._findings = findings or Findings(self._control.clock)
         self.transactions = self.rows = self.ddl = 0
 
     # -- what the status shows ---------------------------------------------------------------------
@@ -122,15 +123,10 @@ class Runner(Generic[S]):
         return self.sink.lane_states()
 
     def mismatches(self) -> MismatchStatus:
-        return self.sink.mismatches()
-
-    def go_on_telling(self, before: Runner[S]) -> None:
-        """Its process had this one before: what that has told counts on."""
-        self.early_rows.add(before.early_rows)
-        self.sink.go_on_telling(before.sink)
+        return self._findings.drift.status()
 
     def facts(self) -> dict[str, Any]:
-        return self.early_rows.facts | self.sink.facts()
+        return self._findings.early_rows.facts | self.sink.facts()
 
     @property
     def doing(self) -> str:
@@ -241,7 +237,7 @@ class Runner(Generic[S]):
                 if isinstance(item, Ddl):
                     await self._apply_ddl(item)
                 else:
-                    self.early_rows.note_rows(item)
+                    self._findings.early_rows.note_rows(item)
                     if control.holds:
                         await self._admit(item)
                     self._count(await sink.take(item))
@@ -285,7 +281,7 @@ class Runner(Generic[S]):
             return
         await self.sink.begin_large(spilled, self._pieces(spilled))
         async for piece in self._pieces(spilled):
-            self.early_rows.note_rows(piece)
+            self._findings.early_rows.note_rows(piece)
             if self._control.holds:
                 await self._admit(piece)
             self._count(await self.sink.take_piece(piece))
@@ -306,7 +302,7 @@ class Runner(Generic[S]):
     async def _apply_whole(self, spilled: Spilled) -> None:
         """The sink reads it; what it read last is counted."""
         await self._flush()
-        note = self.early_rows.note_rows
+        note = self._findings.early_rows.note_rows
         reading = LargeReading(self._items, spilled, self._taking.is_stopping, note)
         if self._control.holds:
             await self._control.admit(0, spilled.size)
@@ -336,7 +332,7 @@ class Runner(Generic[S]):
             await self._control.admit(1, len(ddl.query))
         if self._taking.is_stopping():
             return
-        self.early_rows.note_ddl(ddl)
+        self._findings.early_rows.note_ddl(ddl)
         await self.sink.take_ddl(ddl)
         self.ddl += not ddl.skip
         self._doing = self.sink.verb

@@ -191,8 +191,8 @@ BORDERS = {
     ("drainer.reading.archive", "drainer.spark"): (),
     ("drainer.spark", "drainer"): (
         *("txn", "changes", "checkpoint", "compare", "ddl", "formats", "mysql", "places", "relay", "stream"),
-        *("config", "lake", "points", "sink.ddl_text", "sink.early_rows", "sink.file", "sink.runner"),
-        *("app.build_lake", "app.build_mysql", "app.load_schema"),
+        *("config", "lake", "points", "sink.ddl_text", "sink.file", "sink.findings", "sink.row_mismatch"),
+        *("sink.runner", "app.build_lake", "app.build_mysql", "app.load_schema"),
         # A stream is a Drainer while a DDL waits.
         *("app.build", "operate.control.pause_and_reload", "sink.mysql"),
     ),

@@ -102,7 +102,10 @@ def test_life_of_a_process(
     status_port = free_port()
     (tmp_path / "data").mkdir()
     early_rows = {"job_id": 7, "commit_ts": 100, "last_s": 1.5, "tables": ["d.t"], "schema_version": 3}
-    (tmp_path / "data" / "early-rows.json").write_text(json.dumps({"told": [early_rows]}))
+    lack = {"job_id": 6, "commit_ts": 90, "tables": ["d.t"], "missing": ["key k"]}
+    drift = {"Rows": {"d.t": 3}, "Texts": {"d.t": {"c": 2}}, "LastS": 1.5}
+    findings = {"early_rows": {"told": [early_rows]}, "missing": [lack], "drift": drift}
+    (tmp_path / "data" / "findings.json").write_text(json.dumps(findings))
     process = Forked("drainer", command(tmp_path, etcd_clean, status_port, downstream(mariadb)))
     try:
         until_served(f"http://127.0.0.1:{status_port}/status", process)
@@ -117,7 +120,12 @@ def test_life_of_a_process(
         assert b"drainer-under-test" in cluster
         assert b"Cluster no pump is online" in cluster
         with urllib.request.urlopen(f"http://127.0.0.1:{status_port}/status") as reply:
-            assert json.load(reply)["EarlyRows"] == [early_rows], "as the process before it told"
+            status = json.load(reply)
+        assert (status["EarlyRows"], status["DDL"]["missing"], status["Drift"]) == (
+            [early_rows],
+            [lack],
+            drift,
+        )
         other = tmp_path / "other"
         other.mkdir()
         code, line = ended(command(other, etcd_clean, free_port(), downstream(mariadb)))

@@ -20,8 +20,9 @@ from drainer.formats import binlog_directory
 from drainer.mysql import addresses, connection, refusal
 from drainer.reading.subscribe import named_reader
 from drainer.relay import relay_log
+from drainer.sink import row_mismatch
 from drainer.sink.file import segments
-from drainer.sink.mysql import lane, row_mismatch
+from drainer.sink.mysql import lane
 from drainer.stream.pull import spill
 from pump import program
 from pump.index import index, indexer

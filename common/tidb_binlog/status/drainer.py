@@ -62,8 +62,8 @@ class LaneStatus(Struct, kw_only=True):
 
 
 class MismatchStatus(Struct, kw_only=True, rename="pascal"):
-    """Rows by table that were not downstream as they should be, values that a column cannot have, since the
-    start. `last_s`: when the last such row came, seconds since 1970."""
+    """Rows by table that were not downstream as they should be, values that a column cannot have. `last_s`:
+    when the last such row came, seconds since 1970."""
 
     rows: dict[str, int] = {}
     texts: dict[str, dict[str, int]] = {}
@@ -148,10 +148,18 @@ class EarlyRowsStatus(Struct):
 
 
 class EarlyRowsKept(Struct):
-    """Outlives the process: what was told, and by table id the last DDL that took a partition."""
+    """What was told, and by table id the last DDL that took a partition."""
 
     told: list[EarlyRowsStatus] = []
     took: dict[str, EarlyRowsStatus] = {}
+
+
+class FindingsKept(Struct):
+    """Outlives the process."""
+
+    early_rows: EarlyRowsKept = field(default_factory=EarlyRowsKept)
+    missing: list[LackStatus] = []
+    drift: MismatchStatus = field(default_factory=MismatchStatus)
 
 
 class RelayStatus(Struct, kw_only=True):

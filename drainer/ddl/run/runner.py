@@ -44,7 +44,6 @@ from tidb_binlog.tso import Ts
 logger = log.get("drainer.ddl_apply")
 T = TypeVar("T")
 
-_MISSING_KEPT: Final = 200
 _COPY_HINT: Final = "run an equivalent statement downstream and skip this one, or copy the table anew"
 
 
@@ -69,11 +68,6 @@ class Refused(DownstreamError):
         self.tables = ddl.tables
 
 
-def recent_lacks() -> deque[LackStatus]:
-    """Make a list of what a downstream lacks of DDL, for a status, which has the last ones."""
-    return deque(maxlen=_MISSING_KEPT)
-
-
 class DdlRunner:
     """Runs DDL on one session of its own; PyMySQL errors come through for the caller to classify.
 
@@ -90,6 +84,7 @@ class DdlRunner:
         guard: Guard | None = None,
         keep: KeepDropped | None = None,
         conversions: str = columns.CONVERT,
+        missing: deque[LackStatus] | None = None,
     ) -> None:
         """`guard`: of every new session, see `DdlConnection`. `keep`: where dropped tables are kept.
         `conversions`: what happens to values that the server would convert otherwise (`ddl-conversions`)."""
@@ -99,7 +94,7 @@ class DdlRunner:
         self._conversions = conversions
         self._before: tuple[int, fingerprint.Shape] | None = None  # commit_ts and shape of the DDL at hand
         self._refused = 0  # commit_ts of the DDL that was refused last
-        self.missing = recent_lacks()
+        self.missing = deque() if missing is None else missing
         self._under_way = 0  # commit_ts of the DDL whose statement was sent, until its end is known
 
     def close(self) -> None:

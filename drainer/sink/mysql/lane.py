@@ -60,7 +60,7 @@ from drainer.mysql.table_reader import read_table
 from drainer.relay.relay_log import LogMark
 from drainer.sink.mysql import refused_rows
 from drainer.sink.mysql.lane_work import NotLogged, Overwritten, TooLarge, Waiting, Work, described, traced
-from drainer.sink.mysql.row_mismatch import Drift
+from drainer.sink.row_mismatch import Drift
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import Clock
 from tidb_binlog.errors import BinlogError, Conflict, Corruption, DownstreamError, Unavailable

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Self
+from typing import Any
 
 from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.keeper import CheckpointKeeper, CheckpointUpkeep
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.store import CheckpointStore
 from drainer.ddl.quarantine.controller import QuarantineController
-from drainer.ddl.quarantine.log import Frozen
 from drainer.ddl.quarantine.rows_entry import quarantine_rows
 from drainer.ddl.rules import Rule
 from drainer.ddl.run.runner import DdlRunner
@@ -36,7 +34,6 @@ from drainer.sink.mysql.ddl_barrier import DdlBarrier
 from drainer.sink.mysql.lane_feed import LaneFeed, Settling
 from drainer.sink.mysql.lanes import Lanes
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, open_early, open_quarantine
-from drainer.sink.mysql.row_mismatch import Drift
 from drainer.sink.mysql.settings import ApplierSettings
 from drainer.sink.mysql.table_learning import TableLearning
 from drainer.sink.mysql.target_reader import TableReader
@@ -48,7 +45,7 @@ from tidb_binlog.errors import DownstreamError
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.observe import trace
 from tidb_binlog.status.codec import plain
-from tidb_binlog.status.drainer import LackStatus, LaneStatus, MismatchStatus
+from tidb_binlog.status.drainer import LaneStatus
 from tidb_binlog.tso import Ts
 
 
@@ -70,7 +67,6 @@ class MysqlSink(Sink):
     lanes: Lanes
     settling: Settling
     learning: TableLearning
-    drift: Drift | None
     readers: tuple[TableReader, ...]  # to be closed with it
     beside: dict[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     """Further tasks, by name."""
@@ -109,14 +105,6 @@ class MysqlSink(Sink):
 
     def lane_states(self) -> list[LaneStatus]:
         return self.lanes.now.states()
-
-    def mismatches(self) -> MismatchStatus:
-        return self.drift.status() if self.drift else MismatchStatus()
-
-    def go_on_telling(self, before: Self) -> None:
-        if self.drift and before.drift:
-            self.drift.add(before.drift)
-        self.ddl_runner.missing.extendleft(reversed(before.ddl_runner.missing))
 
     def facts(self) -> dict[str, Any]:
         """DDL that waits or lacks something downstream, and what the relay log waits for."""
@@ -339,7 +327,7 @@ def mysql_sink(
     lane = settings.lane if early is None else replace(settings.lane, on_refused=early.ask)
     highest_ts = max(position.commit_ts for position in start.positions)
     quarantine = open_quarantine(
-        replace(quarantine_setup, runner_for=_with_list(quarantine_setup.runner_for, ddl_runner.missing)),
+        quarantine_setup,
         highest_ts,
         start.intent.commit_ts if start.intent else 0,
         keeper,
@@ -374,19 +362,5 @@ def mysql_sink(
         lanes,
         settling,
         TableLearning(tables, keeper, start, lanes, settling.settle, rows_may_wait=lane.rows_may_wait),
-        settings.lane.drift,
         (tables, waiting_tables),
     )
-
-
-def _with_list(
-    runner_for: Callable[[Frozen], DdlRunner], missing: deque[LackStatus]
-) -> Callable[[Frozen], DdlRunner]:
-    """The status has one list of what the downstream lacks."""
-
-    def runner_with_list(frozen: Frozen) -> DdlRunner:
-        runner = runner_for(frozen)
-        runner.missing = missing
-        return runner
-
-    return runner_with_list

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from drainer.config.options import BESIDE_ROWS, DrainerConfig
 from drainer.mysql.rows.column_match import FULL
 from drainer.sink.mysql.lane import LaneSettings
-from drainer.sink.mysql.row_mismatch import Drift
-from tidb_binlog.clock import Clock
+from drainer.sink.row_mismatch import Drift
 from tidb_binlog.late_dataclass import dataclass
 
 
@@ -38,7 +37,7 @@ class ApplierSettings:
 def applier_settings(
     settings: DrainerConfig,
     keep_schema: Callable[[int], None],
-    clock: Clock,
+    drift: Drift,
 ) -> ApplierSettings:
     """How rows are applied, from the stream or from the relay log."""
     sync_mode = settings.to_sync_mode or FULL
@@ -49,7 +48,7 @@ def applier_settings(
             strict=settings.strict,
             log_values=settings.log_values,
             sync_mode=sync_mode,
-            drift=Drift(clock),
+            drift=drift,
             rows_may_wait=settings.rows_may_wait,
         ),
         sync_mode=sync_mode,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections import deque
 from dataclasses import replace
 
 from drainer.app.build_mysql import open_checkpoint, patiently
@@ -44,9 +43,8 @@ from drainer.mysql.rows.column_match import FULL
 from drainer.places.place import Place
 from drainer.reading.archive.decode.pump_range import PUMPS
 from drainer.reading.archive.files.selection import Selection
-from drainer.sink.early_rows import EarlyRows
+from drainer.sink.findings import Findings
 from drainer.sink.mysql.quarantine_setup import load_waiting
-from drainer.sink.mysql.row_mismatch import Drift
 from drainer.spark.engine import SparkOf
 from drainer.spark.live.downstream import DdlWaits, LiveBatch, LiveDownstream, LiveSettings, RowsWait
 from drainer.spark.live.drainer_turn import Unfinished
@@ -60,7 +58,6 @@ from drainer.txn import Ddl
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import Conflict, Unavailable
 from tidb_binlog.observe import log
-from tidb_binlog.status.drainer import LackStatus
 from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.pump_stream")
@@ -70,12 +67,10 @@ async def open_database(
     settings: LiveSettings,
     spark: SparkOf | None,
     cluster: PumpCluster,
-    missing: deque[LackStatus],
-    drift: Drift,
+    findings: Findings,
 ) -> Database:
-    """At its checkpoint, with the schema of there. `missing` grows by what it lacks of DDL, `drift` by what
-    rows bring to light. Raises what reading it does, `Conflict` where it is another's or gone, `Unfinished`.
-    """
+    """At its checkpoint, with the schema of there. `findings` grow by what DDL and rows bring to light.
+    Raises what reading it does, `Conflict` where it is another's or gone, `Unfinished`."""
     drainer = replace(settings.drainer, node_id=settings.owner)
     target = target_of(settings.drainer)
     kept = row_of(settings, cluster)
@@ -106,7 +101,7 @@ async def open_database(
     except BaseException:
         await asyncio.to_thread(store.close)
         raise
-    return Database(settings, spark, cluster, store, start, schema, missing, drift)
+    return Database(settings, spark, cluster, store, start, schema, findings)
 
 
 def row_of(settings: LiveSettings, cluster: PumpCluster) -> StreamRow:
@@ -116,10 +111,10 @@ def row_of(settings: LiveSettings, cluster: PumpCluster) -> StreamRow:
     return StreamRow(target_of(drainer), jobs)
 
 
-async def remember(early_rows: EarlyRows, settings: LiveSettings, cluster: PumpCluster) -> None:
+async def remember(findings: Findings, settings: LiveSettings, cluster: PumpCluster) -> None:
     """What the life before told of early rows, and from now on what this one does."""
     kept = row_of(settings, cluster)
-    await patiently(lambda: early_rows.keep_in(kept.load, kept.store), lambda: None)
+    await patiently(lambda: findings.keep_in(kept.load, kept.store), lambda: None)
 
 
 def taking_of(settings: DrainerConfig) -> Taking:
@@ -156,8 +151,7 @@ class Database(LiveDownstream):
         store: CheckpointStore,
         start: Start,
         schema: TrackedSchema,
-        missing: deque[LackStatus],
-        drift: Drift,
+        findings: Findings,
     ) -> None:
         self._settings = settings
         self._spark = spark
@@ -165,8 +159,7 @@ class Database(LiveDownstream):
         self._store = store
         self._start = start
         self._schema = schema
-        self._missing = missing
-        self._drift = drift
+        self._findings = findings
         self._target = target_of(settings.drainer)
         self._policy = Policy(ddl_rules.parse(settings.drainer.ddl_rules))
         self._schema_version = start.checkpoint.schema_version if start.checkpoint else 0
@@ -217,7 +210,7 @@ class Database(LiveDownstream):
                 refused = error
             rows, drift, _ = run.job.counts()
             by_table, texts, _ = run.job.findings()
-            self._drift.note(by_table, texts, batch.first_ts, batch.stop_ts)
+            self._findings.drift.note(by_table, texts, batch.first_ts, batch.stop_ts)
             self._reached = name, run.reached()
             if isinstance(refused, RowsLeftOut):
                 self._let_wait(batch, refused)
@@ -251,16 +244,15 @@ class Database(LiveDownstream):
     def _runner(self, route: Route) -> DdlRunner:
         drainer, lanes = self._settings.drainer, self._store.lane_table()
         keep = KeepDropped(lanes.schema, lanes.cluster_id, drainer.keep_dropped_s)
-        runner = DdlRunner(
+        return DdlRunner(
             self._target,
             self.tracker,
             route,
             self._store.guard_ddl,
             keep if drainer.keep_dropped_s else None,
             drainer.ddl_conversions,
+            self._findings.missing,
         )
-        runner.missing = self._missing
-        return runner
 
     def _plan(self, batch: LiveBatch) -> ReplayPlan:
         settings, first_ts = self._settings, batch.first_ts

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -24,10 +23,9 @@ from drainer.mysql.refusal import RowsRefused
 from drainer.operate.control.pause_and_reload import Control
 from drainer.points.load import join_routes
 from drainer.points.load.joining import Joining
-from drainer.sink.early_rows import EarlyRows
+from drainer.sink.findings import Findings
 from drainer.sink.mysql.bounded_stream import run_to_end
 from drainer.sink.mysql.mysql_sink import MysqlSink
-from drainer.sink.mysql.row_mismatch import Drift
 from drainer.spark.live.downstream import LiveSettings
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.stream.pull.collector import Collector
@@ -36,7 +34,6 @@ from tidb_binlog.clock import SystemClock, look_later
 from tidb_binlog.errors import Rejected, Unavailable
 from tidb_binlog.late_dataclass import dataclass, replace
 from tidb_binlog.observe import log
-from tidb_binlog.status.drainer import LackStatus
 from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.pump_stream")
@@ -72,25 +69,21 @@ async def take_turn(
     past_ts: Ts,
     end_ts: Ts,
     stopping: asyncio.Event,
-    early_rows: EarlyRows,
-    missing: deque[LackStatus],
-    drift: Drift,
+    findings: Findings,
 ) -> Turn:
     """Up to a place from `past_ts` on where nothing waits. `end_ts`: at most up to there, 0: no end.
-    `missing` grows by what the downstream lacks of DDL, `drift` by what rows bring to light.
+    `findings` grow by what DDL and rows bring to light.
 
     Raises what ends a Drainer.
     """
     logger.warning("works as a drainer does, one process for all rows", reason=reason)
     drainer = replace(settings.drainer, node_id=settings.owner, relay_log_dir="")
     async with contextlib.AsyncExitStack() as ends:
-        assembled = await assemble(drainer, cluster.upstream, cluster.registry, ends, Control(SystemClock()))
+        control = Control(SystemClock())
+        assembled = await assemble(drainer, cluster.upstream, cluster.registry, ends, control, findings)
         joining = joining_of(assembled, drainer, cluster.upstream, cluster.registry)
         runner, sink = assembled.runner, assembled.runner.sink
-        runner.early_rows = early_rows
-        ends.callback(lambda: missing.extend(sink.ddl_runner.missing))
-        if sink.drift is not None:
-            ends.callback(drift.add, sink.drift)
+        drift_before = findings.drift.total
         start_ts = runner.after_ts
         collector = open_collector(
             drainer,
@@ -127,7 +120,7 @@ async def take_turn(
             store = assembled.store
             await patiently(store.let_go, store.close)
             await asyncio.to_thread(store.close)
-        rows = sum(sink.mismatches().rows.values())
+        rows = findings.drift.total - drift_before
         return Turn(start_ts, sink.handed_over_ts, runner.rows, runner.ddl, rows, goes_on)
 
 

@@ -17,7 +17,7 @@ from drainer.ddl.rules import APPLY, STOP
 from drainer.lake.warehouse import LakePosition, check_begin, lake_of
 from drainer.reading.archive.decode.definitions import of_schema
 from drainer.sink.ddl_text import stopped
-from drainer.sink.early_rows import EarlyRows
+from drainer.sink.findings import Findings
 from drainer.spark.live.downstream import CHANGELOG, LiveDownstream, LiveSettings
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.stream.rules.rule_set import read_rules
@@ -40,10 +40,10 @@ def position_of(settings: LiveSettings, cluster: PumpCluster) -> LakePosition:
     return LakePosition(named(settings), cluster.upstream.cluster_id, settings.mode)
 
 
-async def remember(early_rows: EarlyRows, settings: LiveSettings, cluster: PumpCluster) -> None:
+async def remember(findings: Findings, settings: LiveSettings, cluster: PumpCluster) -> None:
     """What the life before told of early rows, and from now on what this one does."""
     position = position_of(settings, cluster)
-    await asyncio.to_thread(early_rows.keep_in, position.load_early_rows, position.store_early_rows)
+    await asyncio.to_thread(findings.keep_in, position.load_findings, position.store_findings)
 
 
 async def claim(position: LakePosition, name: str, cluster: PumpCluster) -> None:

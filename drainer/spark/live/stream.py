@@ -18,12 +18,10 @@ from typing import Any, TypeVar
 
 from drainer.config.lake_options import LAKES
 from drainer.config.remarks import on_lanes_keys
-from drainer.ddl.run.runner import recent_lacks
 from drainer.lake.warehouse import MIRROR
 from drainer.mysql.errors import SessionError, StatementRefused, safe_text
 from drainer.reading.archive.decode.pump_range import PumpSlice, StreamState, transactions_of
-from drainer.sink.early_rows import EarlyRows
-from drainer.sink.mysql.row_mismatch import Drift
+from drainer.sink.findings import Findings
 from drainer.spark.driver import translated
 from drainer.spark.engine import SparkOf
 from drainer.spark.live import database, lake
@@ -74,9 +72,7 @@ class PumpStream:
         self.clock = clock or SystemClock()
         self.rules: Rules = read_rules(settings.drainer)
         self.stopping = asyncio.Event()
-        self.early_rows = EarlyRows(self.clock)
-        self.missing = recent_lacks()
-        self.drift = Drift(self.clock)
+        self.findings = Findings(self.clock)
         self._on_batch = on_batch
         self._loop: asyncio.AbstractEventLoop | None = None
         self._number = 0
@@ -113,14 +109,15 @@ class PumpStream:
         async with PumpCluster(settings.drainer, settings.name, settings.listen, self.clock) as cluster:
             cluster.show(self._facts)
             place = lake if settings.drainer.db_type in LAKES else database
-            await place.remember(self.early_rows, settings, cluster)
+            await place.remember(self.findings, settings, cluster)
             self._end_ts = await cluster.now_ts() if settings.once else 0
             while await self._goes_on(cluster):
                 pass
 
     def _facts(self) -> dict[str, Any]:
-        drift, missing = plain(self.drift.status()), plain(list(self.missing))
-        return self.early_rows.facts | {"Drift": drift, "DDL": {"missing": missing}}
+        findings = self.findings
+        drift, missing = plain(findings.drift.status()), plain(list(findings.missing))
+        return findings.early_rows.facts | {"Drift": drift, "DDL": {"missing": missing}}
 
     async def _goes_on(self, cluster: PumpCluster) -> bool:
         """Work until a DDL waits, and as a Drainer until it does not. False at the end."""
@@ -140,8 +137,9 @@ class PumpStream:
     async def _as_drainer(self, cluster: PumpCluster, reason: str, past_ts: Ts) -> bool:
         """Whether a stream is to go on after that."""
         began_s = self.clock.monotonic_s()
-        end_ts, told = self._end_ts, (self.early_rows, self.missing, self.drift)
-        turn = await take_turn(self.settings, cluster, reason, past_ts, end_ts, self.stopping, *told)
+        turn = await take_turn(
+            self.settings, cluster, reason, past_ts, self._end_ts, self.stopping, self.findings
+        )
         seconds = self.clock.monotonic_s() - began_s
         lag_s = tso.age_s(turn.stop_ts, self.clock.wall_s())
         self._number += 1
@@ -153,7 +151,7 @@ class PumpStream:
         """Raises `Unfinished`."""
         settings = self.settings
         if settings.drainer.db_type not in LAKES:
-            return await open_database(settings, self.spark, cluster, self.missing, self.drift)
+            return await open_database(settings, self.spark, cluster, self.findings)
         if settings.mode == MIRROR:
             return await open_mirror(settings, self.spark, cluster, self.rules)
         return await open_changelog(settings, self.spark, cluster)
@@ -230,7 +228,7 @@ class _Life:
         if ddl is not None:
             self._downstream.passed(ddl)
             early = ddl.early and f"perhaps {ddl.early}"  # no one looks at its rows for it
-            await asyncio.to_thread(self._stream.early_rows.note_ddl, replace(ddl, early=early))
+            await asyncio.to_thread(self._stream.findings.early_rows.note_ddl, replace(ddl, early=early))
         if rows_wait:
             self.position = bound.stop_ts
         else:
@@ -264,7 +262,7 @@ class _Life:
 
     def _look_at_rows(self, batch: LiveBatch) -> None:
         """Of the few tables that lost a partition a short time ago: tasks have all others."""
-        early_rows = self._stream.early_rows
+        early_rows = self._stream.findings.early_rows
         if table_ids := early_rows.watched(batch.first_ts):
             for part in batch.slices:
                 for item in transactions_of(part, table_ids):

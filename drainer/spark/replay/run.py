@@ -9,10 +9,10 @@ Holds   tasks run in their order; within one every key is written once, with its
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from drainer.checkpoint.job_findings import StoredLacks
 from drainer.checkpoint.value import Intent
 from drainer.ddl.policy import Ruling
 from drainer.ddl.rules import APPLY, SKIP, STOP
@@ -24,6 +24,7 @@ from drainer.reading.archive.decode.reading import read
 from drainer.reading.archive.decode.records import Changes
 from drainer.reading.archive.files.selection import Selection
 from drainer.relay.source import RelaySchema
+from drainer.sink.findings import Lacks
 from drainer.spark.effects.operations import Operations, RowEffect, effects_in_order, table_id
 from drainer.spark.engine import SparkOf
 from drainer.spark.replay.epochs import Rows
@@ -59,8 +60,8 @@ class DdlSteps:
     def of_archive(cls, target: Target, job: str) -> DdlSteps:
         """Everything that the archive has runs, by what it says itself of databases."""
         schema = RelaySchema()
-        runner = DdlRunner(target, schema, keep=KeepDropped(SCHEMA, 0, KEPT_S))
-        runner.missing = StoredLacks(findings_of(job), target)
+        missing = Lacks(functools.partial(findings_of(job).keep_lack, target))
+        runner = DdlRunner(target, schema, keep=KeepDropped(SCHEMA, 0, KEPT_S), missing=missing)
         return cls(runner, lambda ddl: Ruling(APPLY, "it is in the archive"), schema.pass_ddl)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError, safe_text
 from drainer.places.place import Place
-from drainer.sink.mysql.row_mismatch import Drift
+from drainer.sink.row_mismatch import Drift
 from drainer.spark.replay import stream_jobs
 from drainer.spark.replay.entry import replay
 from drainer.spark.replay.plan import ReplayOptions

@@ -164,21 +164,21 @@ class StreamRow:
                 b"CREATE TABLE IF NOT EXISTS "
                 + STREAMS
                 + b" (stream VARCHAR(64) CHARACTER SET ascii NOT NULL"
-                b" PRIMARY KEY, early_rows MEDIUMTEXT CHARACTER SET utf8mb4 NOT NULL) ENGINE=InnoDB"
+                b" PRIMARY KEY, findings MEDIUMTEXT CHARACTER SET utf8mb4 NOT NULL) ENGINE=InnoDB"
             )
             connection.run(b"INSERT IGNORE INTO " + STREAMS + b" VALUES (" + self._name + b",'{}')")
             connection.commit()
 
     def store(self, document: bytes) -> None:
-        """What is told of early rows."""
+        """See `Findings`."""
         with self._connection() as connection:
             text = string_literal(document.decode())
-            connection.run(b"UPDATE " + STREAMS + b" SET early_rows=" + text + b" WHERE stream=" + self._name)
+            connection.run(b"UPDATE " + STREAMS + b" SET findings=" + text + b" WHERE stream=" + self._name)
             connection.commit()
 
     def _rows(self) -> list[tuple[Any, ...]]:
         with self._connection() as connection:
-            return _rows(connection, b"SELECT early_rows FROM " + STREAMS + b" WHERE stream=" + self._name)
+            return _rows(connection, b"SELECT findings FROM " + STREAMS + b" WHERE stream=" + self._name)
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[Connection]:

@@ -20,6 +20,7 @@ from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
 from drainer.operate.control.pause_and_reload import Control
+from drainer.sink.findings import Findings
 from drainer.stream.pull.merged import MergedBatch
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
@@ -145,6 +146,7 @@ async def test_who_could_not_go_on_fences_off_nobody(
     starting = Starting(0.0, SystemClock(), lambda text: None)
     operating: Any = SimpleNamespace(
         control=Control(SystemClock()),
+        findings=Findings(SystemClock()),
         reload=Reload(settings, lambda: settings, SystemClock()),
         offer=lambda *_: None,
         wait_for=starting.wait_for,
@@ -177,6 +179,7 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
     starting, settings = Starting(60.0, SystemClock(), lambda _: None), settings_for(target, tmp_path)
     operating: Any = SimpleNamespace(
         control=Control(SystemClock()),
+        findings=Findings(SystemClock()),
         reload=Reload(settings, lambda: settings, SystemClock()),
         offer=lambda *_: None,
         wait_for=starting.wait_for,

@@ -21,6 +21,7 @@ from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.operate.control.pause_and_reload import Control
+from drainer.sink.findings import Findings
 from drainer.testing.stream import CLUSTER_ID, Stream
 from tests.contract.beds import Medium, MemorySink
 from tidb_binlog.clock import SystemClock
@@ -123,6 +124,7 @@ async def context(tmp_path: Path) -> AsyncIterator[Callable[..., BuildContext]]:
             operating: Any = SimpleNamespace(
                 wait_for=at_once,
                 control=Control(SystemClock()),
+                findings=Findings(SystemClock()),
                 upstream_clock=SystemClock(),
                 end=lambda: None,
             )

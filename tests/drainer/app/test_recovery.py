@@ -30,6 +30,7 @@ from drainer.mysql.errors import ConnectionLost
 from drainer.mysql.rows.change import Position
 from drainer.relay.relay_log import RelayLog
 from drainer.relay.source import RelaySource
+from drainer.sink.findings import Findings
 from drainer.stream.rules.rule_set import read_rules
 from drainer.txn import DELETE, INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.drainer.support import recorded
@@ -442,7 +443,7 @@ async def test_a_ddl_of_a_recovery_is_fenced(
     monkeypatch.setattr(CheckpointStore, "begin_ddl", then_another_drainer)
     monkeypatch.setattr(relay_recovery, "QUIET_S", 0.0)
     with pytest.raises(Conflict, match="another drainer took over"):
-        await relay_assembly.recover(settings_of(target, tmp_path))
+        await relay_assembly.recover(settings_of(target, tmp_path), Findings(SystemClock()))
     connection = connect(target)
     columns = connection.rows(b"SHOW COLUMNS FROM once.t")
     connection.close()
@@ -473,7 +474,7 @@ async def test_a_connection_that_breaks_in_a_step_is_made_anew(
 
     monkeypatch.setattr(where, step, lost_at_first)
     monkeypatch.setattr(relay_recovery, "QUIET_S", 0.0)
-    await relay_assembly.recover(settings_of(target, tmp_path))
+    await relay_assembly.recover(settings_of(target, tmp_path), Findings(SystemClock()))
     assert next(calls) > 1
     assert world.is_consistent(target)
 

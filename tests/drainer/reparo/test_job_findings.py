@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from drainer.checkpoint.job_findings import ROWS, TEXTS, JobFindings, StoredLacks
+from drainer.checkpoint.job_findings import ROWS, TEXTS, JobFindings
 from drainer.mysql.connection import Target, connect
 from tests.drainer.support.apply_life import clean
 from tidb_binlog.status.drainer import LackStatus
@@ -37,7 +37,7 @@ def test_what_is_missing_is_said_once_and_taken_back(target: Target) -> None:
         findings.create(connection)
         for commit_ts in (30, 4, 30):
             lack = LackStatus(job_id=1, commit_ts=commit_ts, tables=["d.t"], missing=["k\n\udcff", "日"])
-            StoredLacks(findings, target).append(lack)
+            findings.keep_lack(target, lack)
         line = "since job 1 (d.t): k ?; 日"
         assert list(findings.missing(connection).values()) == [[line], [line]]
         findings.say(connection, f"{4:020d}", ["a", "b"])

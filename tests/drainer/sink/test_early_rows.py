@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -28,9 +26,6 @@ from tests.contract.beds import Medium, MemorySink
 from tests.drainer.support.archive_life import Ready, merged_of
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.ddl_job import ActionType
-from tidb_binlog.errors import Unavailable
-from tidb_binlog.filesystem import replace_file
-from tidb_binlog.foreign_document import left_in
 from tidb_binlog.tso import compose
 
 T, U = (TableVersion(replace(table(("a", kind("int"))), id=number), "d", "t", 1) for number in (1, 2))
@@ -123,57 +118,15 @@ def test_rows_before_a_ddl_are_told_by_it() -> None:
     assert [told.commit_ts for told in early.told] == [100]
 
 
-def test_the_next_stream_of_the_process_tells_it_on_and_each_statement_once() -> None:
+def test_a_statement_is_told_once_by_the_next_process_too() -> None:
     before, after = EarlyRows(SystemClock()), EarlyRows(SystemClock())
     before.note_ddl(ddl(100, ActionType.DROP_TABLE_PARTITION, early="rows are gone"))
-    after.add(before)
+    after.load(before.kept())
     assert [told.commit_ts for told in after.told] == [100]
     after.note_ddl(ddl(100, ActionType.DROP_TABLE_PARTITION, early="rows are gone"))
     after.note_rows(rows(T, 90, INSERT))
     assert [told.commit_ts for told in after.told] == [100]
     assert after.told[0].last_s >= before.told[0].last_s
-
-
-def test_what_was_told_and_what_may_follow_outlives_the_process(tmp_path: Path) -> None:
-    path = str(tmp_path / "early-rows.json")
-
-    def life() -> EarlyRows:
-        begun = EarlyRows(SystemClock())
-        begun.keep_in(lambda: left_in(path), functools.partial(replace_file, path))
-        return begun
-
-    first = life()
-    first.note_ddl(replace(ddl(99, ActionType.MULTI_SCHEMA_CHANGE, early="rows lack values"), job_id=6))
-    first.note_ddl(ddl(100, ActionType.DROP_TABLE_PARTITION))
-    second = life()
-    assert second.told == first.told
-    second.note_rows(rows(T, 90, INSERT))
-    rebuilt = EarlyRows(SystemClock())
-    rebuilt.add(second)
-    rebuilt.note_ddl(replace(ddl(101, ActionType.MULTI_SCHEMA_CHANGE, early="rows lack values"), job_id=8))
-    assert [(told.job_id, told.tables) for told in life().told] == [(6, ["d.t"]), (7, ["d.t"]), (8, ["d.t"])]
-
-
-@pytest.mark.parametrize("text", ["", "[1]", '{"told": 1, "took": {"x": {}, "5": 7}}'])
-def test_of_a_file_that_says_something_else_nothing_is_told(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "early-rows.json"
-    path.write_text(text)
-    early = EarlyRows(SystemClock())
-    early.keep_in(lambda: left_in(str(path)), path.write_bytes)  # type: ignore[arg-type]
-    early.note_rows(rows(T, 90, INSERT))
-    assert early.told == []
-
-
-@pytest.mark.parametrize("error", [OSError("no space"), Unavailable("the bucket is away")])
-def test_what_cannot_be_kept_is_told_all_the_same(error: Exception) -> None:
-    def store(_document: bytes) -> None:
-        raise error
-
-    early = EarlyRows(SystemClock())
-    early.keep_in(lambda: None, store)
-    early.note_ddl(ddl(100, ActionType.DROP_TABLE_PARTITION))
-    early.note_rows(rows(T, 90, INSERT))
-    assert [told.commit_ts for told in early.told] == [100]
 
 
 async def test_a_ddl_is_noted_before_it_is_taken() -> None:
@@ -189,4 +142,4 @@ async def test_a_ddl_is_noted_before_it_is_taken() -> None:
 
     with pytest.raises(RuntimeError):
         await runner.run(batches())
-    assert [told.commit_ts for told in runner.early_rows.told] == [100]
+    assert [told["commit_ts"] for told in runner.facts()["EarlyRows"]] == [100]

@@ -35,6 +35,7 @@ from drainer.mysql.refusal import RowsRefused
 from drainer.mysql.rows.dialect import Dialect
 from drainer.operate.control.pause_and_reload import Control
 from drainer.relay.relay_log import RelayLog
+from drainer.sink.findings import Findings
 from drainer.sink.mysql.lane import LaneSettings
 from drainer.sink.mysql.mysql_sink import MysqlSink, mysql_sink
 from drainer.sink.mysql.quarantine_setup import QuarantineSetup, load_waiting
@@ -160,9 +161,11 @@ class Life:
         history: SchemaHistory | None = None,
         relay: RelayLog | None = None,
         lane: LaneSettings | None = None,
+        findings: Findings | None = None,
         **settings: Any,
     ) -> None:
         clock = clock or SystemClock()
+        findings = findings or Findings(clock)
         self.recording = recording
         self.control = Control(clock)
         self.store = CheckpointStore(target, recording.cluster_id)
@@ -175,14 +178,14 @@ class Life:
             self.start,
             self.store,
             target,
-            DdlRunner(target, tracker, self.translator.route, keep=keep),
+            DdlRunner(target, tracker, self.translator.route, keep=keep, missing=findings.missing),
             ApplierSettings(lane or LaneSettings(batch_rows=batch_rows), **settings),
             clock,
             QuarantineSetup(
                 load_waiting(self.store, foreign=self.start.foreign),
                 Policy(),
                 tracker,
-                lambda frozen: DdlRunner(target, frozen, frozen.route, keep=keep),
+                lambda frozen: DdlRunner(target, frozen, frozen.route, keep=keep, missing=findings.missing),
                 DATA_DIR,
                 64 << 20,
                 UpstreamJobs(
@@ -201,6 +204,7 @@ class Life:
             self.control,
             rules=RuleChange(self.translator, rules or Rules(), self.start.basis),
             interval_s=0.05,
+            findings=findings,
         )
         self.runner.rules.check_start()
 

@@ -12,7 +12,7 @@ from drainer.mysql.connection import Target
 from drainer.mysql.refusal import RowsRefused
 from drainer.sink.mysql.lane import LaneSettings
 from drainer.sink.mysql.mysql_sink import MysqlSink
-from drainer.sink.mysql.row_mismatch import Drift
+from drainer.sink.row_mismatch import Drift
 from drainer.stream.rules.rule_set import Rules
 from tests.drainer.support.apply_life import Life, Recording
 from tidb_binlog.upstream_port import SchemaHistory

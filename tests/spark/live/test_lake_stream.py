@@ -139,7 +139,9 @@ async def test_rows_around_a_ddl_that_took_a_partition_are_told(
                 txn.insert(f"shop.{table}", {"id": 1, "item": "x"})
                 if begins_before:
                     await publish_job(*of_table)
-        await until(lambda: asyncio.to_thread(lambda: stream.early_rows.told and told() == [["shop.orders"]]))
+        await until(
+            lambda: asyncio.to_thread(lambda: stream.findings.early_rows.told and told() == [["shop.orders"]])
+        )
     finally:
         stream.stop()
         await running
@@ -159,7 +161,7 @@ async def test_the_next_life_knows_which_tables_lost_a_partition(
     for _ in range(2):
         stream = PumpStream(settings, None)
         await asyncio.to_thread(stream.wait)
-        assert [told.tables for told in stream.early_rows.told] == [["shop.orders"]]
+        assert [told.tables for told in stream.findings.early_rows.told] == [["shop.orders"]]
     await publisher.close()
 
 

@@ -102,8 +102,8 @@ async def test_the_next_life_knows_which_tables_lost_a_partition(
     for _ in range(2):
         stream = PumpStream(settings, None)
         await asyncio.to_thread(stream.wait)
-        assert [told.tables for told in stream.early_rows.told] == [["shop.orders"]]
-    connection.run(b"UPDATE tidb_binlog.spark_streams SET early_rows = '[oh'")
+        assert [told.tables for told in stream.findings.early_rows.told] == [["shop.orders"]]
+    connection.run(b"UPDATE tidb_binlog.spark_streams SET findings = '[oh'")
     await life(settings)
     await publisher.close()
 

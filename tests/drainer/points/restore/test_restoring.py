@@ -281,5 +281,5 @@ def test_what_the_destination_lacks_of_an_image_is_said_by_every_run(target: Tar
     wanted = options(target, tmp_path, archive="")
     restore(wanted)
     lack = LackStatus(job_id=7, commit_ts=9, tables=["shop.orders"], missing=["expression key k"])
-    job_findings.StoredLacks(job_findings.JobFindings(SCHEMA, wanted.job.number), target).append(lack)
+    job_findings.JobFindings(SCHEMA, wanted.job.number).keep_lack(target, lack)
     assert restore(wanted).missing == ["since job 7 (shop.orders): expression key k"]

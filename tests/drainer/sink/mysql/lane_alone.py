@@ -24,7 +24,7 @@ from drainer.sink.mysql.lane import (
     Lane,
     LaneSettings,
 )
-from drainer.sink.mysql.row_mismatch import Drift
+from drainer.sink.row_mismatch import Drift
 from drainer.txn import DELETE, INSERT, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
 from tidb_binlog.clock import ManualClock

@@ -11,11 +11,13 @@ import pytest
 
 from drainer.ddl.convert import columns
 from drainer.mysql.connection import Target
+from drainer.sink.findings import Findings
 from tests.crash.small_run import SCHEMA, Statement
 from tests.drainer.support.apply_life import Life, Recording, clean, run
 from tests.drainer.support.made_recording import inserts, recording
 from tests.drainer.support.waiting_life import live
 from tests.waiting import PATIENCE_S
+from tidb_binlog.clock import SystemClock
 from tidb_binlog.table_info import (
     DOUBLE,
     FLAG_NOT_NULL,
@@ -131,12 +133,12 @@ async def test_a_small_table_is_converted_at_once(target: Target) -> None:
 async def test_the_status_says_what_the_downstream_cannot_have(target: Target) -> None:
     """TiDB makes 2^64-1 of it."""
     number = TableInfo(1, "t", (ID, Column(3, "v", 1, FieldType(LONG, FLAG_UNSIGNED))), (), pk_is_handle=True)
-    life = Life(made(1e30, number), target, beside_rows=0)
+    findings = Findings(SystemClock())
+    life = Life(made(1e30, number), target, beside_rows=0, findings=findings)
     assert await life.run(at_end=lambda sink: sink.finish_waiting())
     ((line,),) = [found["missing"] for found in life.runner.facts()["DDL"]["missing"]]
     assert line == "column v from double to int unsigned: 2 values that the downstream cannot have"
-    later = Life(made(1e30, number), target, beside_rows=0)
-    later.runner.go_on_telling(life.runner)
+    later = Life(made(1e30, number), target, beside_rows=0, findings=findings)
     assert await later.run()
     assert later.runner.facts()["DDL"]["missing"] == life.runner.facts()["DDL"]["missing"]
     assert rows(target) == [(1, 2**32 - 1), (2, 2**32 - 1), (3, 3)]

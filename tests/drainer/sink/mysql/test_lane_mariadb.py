@@ -25,7 +25,7 @@ from drainer.relay.relay_log import LogMark
 from drainer.sink.mysql import lane
 from drainer.sink.mysql.dispatcher import Dispatcher
 from drainer.sink.mysql.lane import Lane, LaneSettings
-from drainer.sink.mysql.row_mismatch import Drift
+from drainer.sink.row_mismatch import Drift
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import index, key, kind, table
 from tests.waiting import PATIENCE_S, until_here

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from drainer import metrics
@@ -27,15 +27,21 @@ LINE_EVERY_S: Final = 60.0
 
 
 class Drift:
-    """Used by all lanes. One for the life of a stream; the next one of the process adds it to its own."""
+    """Used by all lanes. `on_line` is called with each line that the log may have."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, on_line: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
+        self._on_line = on_line
         self._lock = threading.Lock()
         self._rows: Counter[str] = Counter()
         self._texts: dict[str, Counter[str]] = {}
         self._logged_s: dict[tuple[str, str], float] = {}
         self._last_s = 0.0  # wall time of the last row that was counted, 0 before it
+
+    @property
+    def total(self) -> int:
+        """Rows of all tables."""
+        return sum(self.rows().values())
 
     def rows(self) -> dict[str, int]:
         """Rows by table; those with none are not there."""
@@ -51,13 +57,13 @@ class Drift:
         """For `/status`."""
         return MismatchStatus(rows=self.rows(), texts=self.texts(), last_s=self._last_s)
 
-    def add(self, before: Drift) -> None:
-        """What was counted before. It counts no more."""
+    def load(self, kept: MismatchStatus) -> None:
+        """Count on from what another process has counted."""
         with self._lock:
-            self._rows.update(before._rows)
-            for table, columns in before._texts.items():
+            self._rows.update(kept.rows)
+            for table, columns in kept.texts.items():
                 self._texts.setdefault(table, Counter()).update(columns)
-            self._last_s = max(self._last_s, before._last_s)
+            self._last_s = max(self._last_s, kept.last_s)
 
     def note(self, rows: Mapping[str, int], texts: Mapping[str, int], first_ts: Ts, last_ts: Ts) -> None:
         """Count rows by table, and values by table and column with a dot between them."""
@@ -107,4 +113,5 @@ class Drift:
             if logged_s is not None and now_s - logged_s < LINE_EVERY_S:
                 return False
             self._logged_s[what, table] = now_s
-            return True
+        self._on_line()
+        return True
