@@ -276,6 +276,11 @@ class SqlPlan:
         values = self._image(image)(row)
         return tuple(values[place] for place in self._unique_places)
 
+    @property
+    def unique_names(self) -> list[str] | None:
+        """The columns of `unique_values`; None where those are not known."""
+        return None if self._keys.opaque else [self.columns[place].name for place in self._unique_places]
+
     @cached_property
     def _unique_places(self) -> tuple[int, ...]:
         ours = {place for key in self._keys.others for place in key.places}

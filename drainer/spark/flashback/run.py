@@ -2,8 +2,8 @@
 
 Out    the file, or the rows as they were before the range; a summary
 Holds  the net effect of the range is found by Spark, one row a key: the first image before wins. Transaction
-       by transaction, the last one is taken back first. Either way the order depends on the range alone, so
-       a run that was killed resumes
+       by transaction, the last one is taken back first. Either way the order depends on the range, and on the
+       keys that tables had when it began, so a run that was killed resumes
 Never  goes across a schema change of one of the tables: it is refused, and named
 """
 
@@ -30,7 +30,7 @@ from drainer.spark.flashback.undo import Tally, Undo, body, header
 from drainer.spark.replay.archive_range import ArchiveRange, Effects
 from drainer.spark.replay.job import Bucket, Frozen, Job, stored
 from drainer.spark.replay.writer import DownstreamTables
-from tidb_binlog.errors import ConfigError, Rejected
+from tidb_binlog.errors import ConfigError, Conflict, Rejected
 from tidb_binlog.late_dataclass import dataclass, field, replace
 from tidb_binlog.time_text import utc
 
@@ -232,12 +232,14 @@ def apply(
                 hint="to do it once more, after its changes were made again, give the job another name",
             )
         restorer = Restorer(connection, database, Bucket(named.name, 0, 0, 0))
-        target = going.targets(connection)
+        target = _SameSteps(going.targets(connection))
         resumed = restorer.begun()
         if not resumed:
             with going.net() as net:
                 whole = (undo.whole(effect, target(effect)) for effect in net)
                 restorer.check(row_undo for row_undo in whole if row_undo is not None)
+            named.reach(0)  # of a run that wrote nothing nothing is settled
+        target.settle(named)
         tally = Tally()
         with going.effects() as effects:
             restorer.apply(_told(going.undos(effects, target), tally), on_progress)
@@ -245,6 +247,32 @@ def apply(
         return going.summary(tally, resumed=resumed)
     finally:
         connection.close()
+
+
+class _SameSteps:
+    """Tables as they are now, none of which may have other keys than when the job wrote its first chunk:
+    other rows would be in the chunks that are done."""
+
+    def __init__(self, target_of: TargetOf) -> None:
+        self._target_of = target_of
+        self._steps: dict[TableTarget, int] = {}
+        self._settled: frozenset[int] = frozenset()
+
+    def settle(self, job: Job) -> None:
+        """What a run that began found, or the first one that wrote."""
+        self._settled = job.settle(frozenset(self._steps.values()))
+
+    def __call__(self, effect: RowEffect) -> TableTarget:
+        """Raises `Conflict`."""
+        target = self._target_of(effect)
+        if target not in self._steps:
+            self._steps[target] = undo.steps_of(target)
+            if self._settled and self._steps[target] not in self._settled:
+                raise Conflict(
+                    f"table {target.label} has other unique keys or triggers than when this job began",
+                    hint="give them back, and run the same command again: it goes on from what is there",
+                )
+        return target
 
 
 def _told(undos: Iterable[Undo], tally: Tally) -> Iterator[Undo]:

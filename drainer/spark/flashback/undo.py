@@ -17,6 +17,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from hashlib import blake2b
 from typing import Final
 
 from drainer.mysql.rows.change import (
@@ -143,6 +144,13 @@ def _stays(target: TableTarget, now: bytes, then: bytes) -> bool:
         return False
     unique = target.sql.unique_values("delete", now)
     return unique is not None and unique == target.sql.unique_values("delete", then)
+
+
+def steps_of(target: TableTarget) -> int:
+    """Another number where the rows of a table go in other steps (`of_effect`), by keys that it has now."""
+    unique = target.sql.unique_names if target.form is Form.REWRITE and target.gentle else None
+    told = repr((target.label, target.form is Form.REWRITE, target.gentle, unique))
+    return int.from_bytes(blake2b(told.encode(), digest_size=7).digest(), "big")
 
 
 # -- batches ---------------------------------------------------------------------------------------------

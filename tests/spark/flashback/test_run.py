@@ -17,10 +17,11 @@ from binlog_playground.cluster.mariadb import MariaDbServer
 from drainer.mysql.connection import Connection, Target
 from drainer.spark.flashback import restore, run
 from drainer.spark.replay.writer import execute
+from drainer.txn import INSERT, UPDATE
 from tests.drainer.support.apply_model import SHAPES, World
 from tests.spark.support.table_history import History, contents, copy_to_downstream
 from tests.waiting import PATIENCE_S
-from tidb_binlog.errors import Rejected
+from tidb_binlog.errors import Conflict, Rejected
 
 
 def no_spark() -> SparkSession:
@@ -162,6 +163,61 @@ async def test_a_killed_flashback_goes_on(
     done = run.apply(no_spark, str(tmp_path / "archive"), target, options)
     assert done.resumed
     assert contents(world) == before
+
+
+@pytest.mark.parametrize("way", run.WAYS)
+async def test_a_flashback_does_not_go_on_by_other_keys_than_those_of_its_first_chunk(
+    connection: Connection, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """With the further unique key rows go first and come again, without it they are overwritten."""
+    world = world_of(connection, "int")
+    history = History(world)
+    for number in range(7):
+        world.put(number, {"id": number, "v": number, "s": str(number)})
+        history.tell([(INSERT, world.encoder.insert(world.rows[number], rowid=number))])
+    copy_to_downstream(world)
+    middle, before = history.last_ts, contents(world)
+    for number, row in world.rows.items():
+        world.run("UPDATE m.ref SET v=v+100 WHERE rid=%s", (number,))
+        history.tell([(UPDATE, world.encoder.update(row, {**row, "v": number + 100}, rowid=number))])
+    await history.write(tmp_path)
+    copy_to_downstream(world)
+    world.run("ALTER TABLE m.dst ADD UNIQUE KEY further (id, v)")
+    monkeypatch.setattr(restore, "CHUNK_ROWS", 3)
+    options = {"start": str(middle + 1)}
+
+    def stop(_done: int) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run.apply(no_spark, str(tmp_path), target, options, way=way, on_progress=stop)
+    world.run("ALTER TABLE m.dst DROP KEY further")
+    with pytest.raises(Conflict, match=r"m\.dst has other unique keys"):
+        run.apply(no_spark, str(tmp_path), target, options, way=way)
+    world.run("ALTER TABLE m.dst ADD UNIQUE KEY further (id, v)")
+    assert run.apply(no_spark, str(tmp_path), target, options, way=way).resumed
+    assert contents(world) == before
+
+
+async def test_what_a_flashback_that_wrote_nothing_found_binds_nobody(
+    connection: Connection, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(connection, "int")
+    history = History(world)
+    history.some(20)
+    await history.write(tmp_path)
+    copy_to_downstream(world)
+
+    def interrupted(*_given: Any) -> int:
+        raise InterruptedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore.Restorer, "apply", interrupted)
+        with pytest.raises(InterruptedError):
+            run.apply(no_spark, str(tmp_path), target)
+    world.run("ALTER TABLE m.dst ADD UNIQUE KEY further (id, v)")
+    run.apply(no_spark, str(tmp_path), target)
+    assert not contents(world)
 
 
 def _until(archive: str, target: Target, options: dict[str, str], statements: int) -> None:

@@ -41,7 +41,7 @@ class History:
             number = self.world.rng.randint(1, events_max)
             events = [event for _ in range(number) for event in self.world.event()]
             found.append([self.row(*event) for event in events])
-            self._tell(events)
+            self.tell(events)
         return found
 
     def one(self) -> list[Row]:
@@ -56,14 +56,14 @@ class History:
         """Two rows stay as they are in a LOAD DATA ... REPLACE, of which TiDB says INSERT; one goes later."""
         rids = self.world.rng.sample(list(self.world.rows), 2)
         rows = self.world.rows
-        self._tell([(INSERT, self.world.encoder.insert(rows[rid], rowid=rid)) for rid in rids])
-        self._tell([self.world.delete(rids[0])])
+        self.tell([(INSERT, self.world.encoder.insert(rows[rid], rowid=rid)) for rid in rids])
+        self.tell([self.world.delete(rids[0])])
 
     def schema_change(self, query: str) -> None:
         ts = self.last_ts + 1
         self.stream.append(Ddl(ts, 9, 13, "m", query, (("m", "dst"),), 2))
 
-    def _tell(self, events: list[tuple[int, bytes]]) -> None:
+    def tell(self, events: list[tuple[int, bytes]]) -> None:
         ts = self.last_ts + 1
         rows = TableEvents(self.world.version, [kind for kind, _ in events], [row for _, row in events], 0)
         self.stream.append(Transaction(ts - 1, ts, (rows,), 1))
