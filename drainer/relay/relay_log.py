@@ -126,8 +126,10 @@ class RelayFiles:
         last_ts, is_payload = self._surveyed()
         if directory.newest.size and is_payload != (form == PAYLOAD):
             directory.rotate()
+        # Between the last record and a stream that begins above it, another drainer may have been at work.
+        is_apart = max(last_ts.values(), default=0) < after_ts
         with contextlib.suppress(DiskFull):  # so that it has its place when there is no room any more
-            directory.note_purged(directory.purged_ts)
+            directory.note_purged(after_ts if is_apart else directory.purged_ts)
         newest = directory.newest
         self._sizes = sizes = RecordSizes(metrics.FILE_SIZES)
         records = PayloadRecords if form == PAYLOAD else RelayRecords

@@ -269,6 +269,21 @@ async def test_a_stream_that_begins_below_what_was_removed_begins_the_log_anew(
     directory.close()
 
 
+@pytest.mark.parametrize(("after_ts", "purged_ts"), [(19, 0), (20, 0), (21, 21)])
+async def test_a_stream_that_begins_above_the_last_record_notes_the_gap(
+    tmp_path: Path, after_ts: int, purged_ts: int
+) -> None:
+    """A standby was at work meanwhile, with a log of its own: a recovery from below would lack its rows."""
+    log = opened(tmp_path)
+    for ts in (10, 20):
+        log.append(transaction(ts))
+    await log.close()
+    await opened(tmp_path, after_ts=after_ts).close()
+    directory = BinlogDirectory(str(tmp_path), SystemClock())
+    assert directory.purged_ts == purged_ts
+    directory.close()
+
+
 async def test_the_newest_file_stays_and_old_ones_go_after_a_restart(tmp_path: Path) -> None:
     for start in (1, 40):
         log = opened(tmp_path)
