@@ -42,12 +42,14 @@ class JsonLines:
             self._begin(0)
             return 0
         data = newest.read_bytes()
-        end = data.find(b"\n", data.rfind(b'{"position"')) + 1
+        whole = b"\n" + data[: data.rfind(b"\n") + 1]  # without what a crash left of a line
+        end = whole.index(b"\n", whole.rfind(b'\n{"position"') + 1)
+        last = data[:end].rstrip().rpartition(b"\n")[2]
+        position = int(json.loads(last)["position"])
         self._file = newest.open("r+b")
         self._file.truncate(end)
         self._file.seek(end)
-        last = data[:end].rstrip().rpartition(b"\n")[2]
-        return int(json.loads(last)["position"])
+        return position
 
     def write(self, items: Sequence[Transaction | Ddl], position: int) -> None:
         self._file.writelines(line for item in items for line in lines(item))

@@ -25,7 +25,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 import pumpclient
 from binlog_playground.cluster.cluster import Cluster
 from drainer.mysql.errors import NoSuchTable, SessionError
-from examples import sqlalchemy_hook, transfer
+from examples import json_lines_sink, sqlalchemy_hook, transfer
 from pumpclient import OutcomeTable, SyncPublisher, column
 from tests.waiting import PATIENCE_S
 from tidb_binlog.clock import SystemClock
@@ -349,3 +349,29 @@ def test_every_schema_statement_arrives(cluster: Cluster) -> None:
         while query(cluster, "SHOW DATABASES LIKE 'notes'") and time.monotonic() < end_s:
             time.sleep(0.05)
         assert not query(cluster, "SHOW DATABASES LIKE 'notes'")
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        b"",
+        b'{"posi',
+        b'{"position": 8',
+        b'{"commit_ts": 8, "after": {"position": 5}}\n',
+        b'{"commit_ts": 8, "after": {"position": 5}}\n{"position": 8',
+    ],
+)
+def test_what_a_crash_left_of_a_batch_of_lines_goes_and_no_more(tmp_path: Path, left: bytes) -> None:
+    options = {"directory": str(tmp_path)}
+    sink = json_lines_sink.JsonLines(options)
+    assert sink.open() == 0
+    sink.write([], 7)
+    sink.close()
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole + left)
+    sink = json_lines_sink.JsonLines(options)
+    assert sink.open() == 7
+    sink.write([], 9)
+    sink.close()
+    assert path.read_bytes() == whole + b'{"position": 9}\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -45,3 +46,57 @@ def test_a_reader_that_is_gone_ends_the_drainer() -> None:
     with pytest.raises(SinkEnded, match="nobody reads standard output"):
         StdoutSink(writing).write([[message(1)]], 5)
     os.close(writing)
+
+
+@pytest.mark.parametrize("appends", [False, True])
+def test_half_a_line_that_a_full_disk_left_is_not_the_beginning_of_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, appends: bool
+) -> None:
+    written = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if len(data) < 9:
+            raise OSError(errno.ENOSPC, "no space")
+        return written(descriptor, data[:9])
+
+    with open(tmp_path / "out", "ab" if appends else "wb") as file:
+        sink = StdoutSink(file.fileno())
+        sink.open()
+        sink.write([[message(1)]], 1)
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="no space"):
+            sink.write([[message(2, b'{"b":2}'), message(3)]], 3)
+        monkeypatch.undo()
+        sink.open()
+        sink.write([[message(2, b'{"b":2}'), message(3)]], 3)
+    assert (tmp_path / "out").read_bytes() == b'{"a":1}\n{"b":2}\n{"b":2}\n{"a":1}\n'
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"", b""),
+        (b'{"a":1}\n', b'{"a":1}\n'),
+        (b'{"a":1}\n{"b"', b'{"a":1}\n'),
+        (b"x" * 2 * BUFFER_BYTES, b""),
+        (b"1\n" + b"x" * 2 * BUFFER_BYTES, b"1\n"),
+    ],
+)
+def test_what_a_kill_left_of_a_line_goes(tmp_path: Path, before: bytes, after: bytes) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(before)
+    with open(path, "ab") as file:
+        sink = StdoutSink(file.fileno())
+        sink.open()
+        sink.write([[message(9)]], 9)
+    assert path.read_bytes() == after + b'{"a":1}\n'
+
+
+def test_a_file_that_is_written_over_stays_as_long_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"other words")
+    with open(path, "r+b") as file:
+        sink = StdoutSink(file.fileno())
+        sink.open()
+        sink.write([[message(9)]], 9)
+    assert path.read_bytes() == b'{"a":1}\nrds'
