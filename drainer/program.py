@@ -157,8 +157,10 @@ class Process:
         self, upstream: Upstream, nodes: registry.Registry, ends: contextlib.AsyncExitStack, again: bool
     ) -> Built:
         async with self._operating.reload.kept_out() as settings:
-            # One of several servers that has nothing is not the one that was written to.
-            again = again or (settings.has_several_downstreams and self._stored_ts > 0)
+            # A server that has nothing is not the one that was written to, where there are several, or where
+            # a standby reaches it in its own way.
+            standby = settings.standby and settings.initial_commit_ts == -1
+            again = again or (self._stored_ts > 0 and (settings.has_several_downstreams or standby))
             context = BuildContext(settings, upstream, nodes, ends, self._operating, again=again)
             return await build(context, self._settings.tls, self._unbroken)
 

@@ -26,7 +26,7 @@ from drainer.sink.batch.sink_writer import Raised, SinkWriter, is_retriable, wor
 from drainer.sink.runner import Runner
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.clock import Clock, SystemClock
-from tidb_binlog.errors import ConfigError, Corruption, DirectoryLocked, DownstreamError, Unavailable
+from tidb_binlog.errors import Corruption, DirectoryLocked, DownstreamError, Unavailable
 from tidb_binlog.filesystem import lock
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
@@ -58,8 +58,6 @@ async def build_batch(
     context.ends.push_async_callback(writer.end)
     position = await context.operating.wait_for(lambda: _opened(writer))
     stored = await begin.stored()
-    if position is None and stored is None and context.settings.standby:
-        await _check_first(context, name)
     first = await begin.first_rows(stored, position)
     place = await begin.place(
         lambda initial_ts: (
@@ -122,18 +120,6 @@ def where_to_begin(name: str, position: int | None, stored: Checkpoint | None, i
             savepoint=saved.commit_ts,
         )
     return saved if position == saved.commit_ts else Place(position)
-
-
-async def _check_first(context: BuildContext, name: str) -> None:
-    """A standby that takes over must know where the one before it was. Raises `ConfigError`."""
-    settings = context.settings
-    entry = (await context.nodes.view()).drainers.get(settings.name)
-    if entry is not None and entry.status.max_commit_ts:
-        raise ConfigError(
-            f"the sink {name} stores no position, and {settings.data_dir} has no savepoint, but drainer"
-            f" {settings.name} was at {entry.status.max_commit_ts}",
-            hint="a standby of such a sink needs the data-dir of the first one, on a disk that both have",
-        )
 
 
 async def lock_data_dir(context: BuildContext, clock: Clock) -> None:

@@ -1,7 +1,8 @@
 """Build of a Kafka sink: from the configuration to a drainer that sends messages.
 
-Order   brokers are found and waited for, an older producer is fenced off where there are transactions; then
-        the savepoint says where the stream continues, and what partitions have says what is not sent again
+Order   brokers are found and waited for; that this start knows where to begin; an older producer is fenced
+        off where there are transactions; then the savepoint says where the stream continues, and what
+        partitions have says what is not sent again
 
 Tests  tests/drainer/app/test_build_kafka.py, tests/drainer/sink/kafka/test_kafka_process.py
 """
@@ -13,7 +14,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from drainer.app.build import BuildContext
-from drainer.app.savepoint_start import Place, SavepointStart
+from drainer.app.savepoint_start import Place, SavepointStart, without_savepoint
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.config.options import DrainerConfig
 from drainer.config.sink_options import MESSAGE_BYTES_MAX, OBINLOG
@@ -54,9 +55,9 @@ async def build(context: BuildContext) -> Runner[KafkaSink]:
     context.ends.push_async_callback(asyncio.to_thread, client.close, wait_s=0.0)
     only = Topics(topic).only
     await operating.wait_for(lambda: asyncio.to_thread(client.meet, only))
+    first = await begin.first_rows(stored)
     if settings.transactions:
         await operating.wait_for(lambda: asyncio.to_thread(client.begin_producing))
-    first = await begin.first_rows(stored)
     place = await begin.place(
         lambda initial_ts: (
             Place(first.ts - 1)
@@ -213,6 +214,8 @@ def sink_settings(settings: DrainerConfig, topic: str) -> SinkSettings:
 
 async def rehearse(settings: DrainerConfig, cluster_id: int) -> None:
     """See `Builder`."""
+    if not settings.has_savepoint_row and Savepoint(settings.data_dir).is_new:
+        raise without_savepoint(settings, "another drainer is active")
     async with contextlib.AsyncExitStack() as ends:
         line = Line()
         options = client_settings(settings, cluster_id)

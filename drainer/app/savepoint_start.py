@@ -17,6 +17,7 @@ from drainer.app.build import BuildContext, not_ahead
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
 from drainer.checkpoint.value import Checkpoint
+from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.sink import Sink
@@ -26,6 +27,7 @@ from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_schema
 from drainer.stream.translate.translator import Translator
+from tidb_binlog.errors import ConfigError
 from tidb_binlog.tso import Ts
 
 if TYPE_CHECKING:
@@ -56,6 +58,15 @@ def _savepoint_of(context: BuildContext) -> Savepoint:
     return savepoint
 
 
+def without_savepoint(settings: DrainerConfig, but: str) -> ConfigError:
+    """For a standby whose takeover would pass over changes."""
+    return ConfigError(
+        f"{settings.data_dir} has no savepoint, but {but}",
+        hint="a standby of such a sink needs the data-dir of the first one, on a disk that both have; or"
+        " begin anew: initial-commit-ts says where",
+    )
+
+
 class SavepointStart:
     """Of one build. Raises `ConfigError`, `ForeignDirectory`."""
 
@@ -75,7 +86,12 @@ class SavepointStart:
 
     async def first_rows(self, stored: Checkpoint | None, stands_at: int | None = None) -> FirstRows | None:
         """Rows that are to come before the stream, which then begins at theirs. `stands_at`: what a sink that
-        stores its position says. Raises as `open_first_rows`."""
+        stores its position says. Raises `ConfigError` for a standby that does not know where the one before
+        it was, or whether it had given all of them, and as `open_first_rows`."""
+        settings = self._context.settings
+        begins_anew = stored is None and not stands_at and self.savepoint.is_new
+        if begins_anew and settings.initial_commit_ts == -1 and (left_ts := await self._left_ts()):
+            raise without_savepoint(settings, f"drainer {settings.name} was at {left_ts}")
         if self._context.settings.load or self.savepoint.has_snapshot:
             from drainer.app.first_rows import open_first_rows  # once in a drainer's life
 
@@ -91,7 +107,8 @@ class SavepointStart:
             now_ts = await context.upstream.oracle.timestamp()
             wanted_ts = context.settings.initial_commit_ts
             if wanted_ts == -1:
-                wanted_ts = await asyncio.to_thread(self.savepoint.begin, now_ts)
+                begin_ts = await self._left_ts() or now_ts
+                wanted_ts = await asyncio.to_thread(self.savepoint.begin, begin_ts)
             place = decide(wanted_ts)
             if place.commit_ts > now_ts:
                 raise AheadOfUpstream(
@@ -102,6 +119,14 @@ class SavepointStart:
             return place
 
         return await not_ahead(lambda: context.operating.wait_for(find_place))
+
+    async def _left_ts(self) -> Ts:
+        """Where the drainer was that a standby takes over from, as the registry knows it; 0 for any other."""
+        context = self._context
+        if not context.settings.standby:
+            return 0
+        entry = (await context.operating.wait_for(context.nodes.view)).drainers.get(context.settings.name)
+        return 0 if entry is None else entry.status.max_commit_ts
 
     async def translator(self, place: Place) -> Translator:
         """From there on."""

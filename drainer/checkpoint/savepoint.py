@@ -72,6 +72,11 @@ class Savepoint:
         """Whether rows that come before the stream are not all stored."""
         return os.path.exists(os.path.join(os.path.dirname(self._path), SNAPSHOT_NAME))
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no drainer has begun with this data directory, as far as files tell."""
+        return not (self.has_snapshot or os.path.exists(self._path) or os.path.exists(self._begin_path))
+
     def load(self) -> Checkpoint | None:
         """None if there is no file. Raises `Corruption`, `ConfigError` if it cannot be read."""
         text = _read(self._path)

@@ -144,6 +144,39 @@ async def test_who_cannot_reach_etcd_pushes_nobody_aside(scene: Scene, standby: 
     await scene.until_ready("first", 200, "ok")
 
 
+async def test_a_standby_whose_downstream_has_no_checkpoint_does_not_begin_now(scene: Scene) -> None:
+    """Its way leads to another server than the first one's, or the server lost what it had."""
+    second = scene.processes["second"]
+    second.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(second.wait, PATIENCE_S) == 0
+    third = scene.start_drainer("third", "-standby", "-initial-commit-ts=-1")
+    await scene.until_ready("third", 503, "is active")
+    third.send_signal(signal.SIGSTOP)
+    first = scene.processes["first"]
+    first.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(first.wait, PATIENCE_S) == 0
+    await asyncio.to_thread(move_tables, scene.server, "tidb_binlog", "pair")
+    third.send_signal(signal.SIGCONT)
+    assert await asyncio.to_thread(third.wait, PATIENCE_S) == 5
+    assert "has nothing of cluster" in (scene.directory / "third.log").read_text()
+    await asyncio.to_thread(move_tables, scene.server, "pair", "tidb_binlog")
+    scene.start_drainer("fourth")
+    await scene.until_ready("fourth", 200, "ok")
+
+
+def move_tables(server: MariaDbServer, source: str, target: str) -> None:
+    """All tables but that of the rows."""
+    connection = server.connect()
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SHOW FULL TABLES FROM {source} WHERE Table_type = 'BASE TABLE'")
+            for name, _ in cursor.fetchall():
+                if name != "t":
+                    cursor.execute(f"RENAME TABLE {source}.`{name}` TO {target}.`{name}`")
+    finally:
+        connection.close()
+
+
 async def check_standby(scene: Scene) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:  # it looks now and then, and the first position may come after its first look

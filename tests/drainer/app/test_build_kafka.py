@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drainer.app.build_kafka import client_settings, form_of, sink_settings, topic_of
+from drainer.app.build_kafka import client_settings, form_of, rehearse, sink_settings, topic_of
 from drainer.config.options import DrainerConfig
 from drainer.formats.messages.avro import Avro
 from drainer.formats.messages.canal_json import CanalJson
@@ -118,3 +118,9 @@ def test_a_password_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match="password-file"):
         client_settings(settings, 1)
+
+
+async def test_a_standby_without_the_savepoint_could_not_take_over(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no savepoint") as raised:
+        await rehearse(DrainerConfig(db_type="kafka", data_dir=str(tmp_path)), 77)
+    assert "data-dir" in raised.value.hint

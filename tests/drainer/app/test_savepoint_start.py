@@ -19,9 +19,10 @@ from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target, connect
 from drainer.stream.schema.tracker import SchemaTracker
 from tests.waiting import until
-from tidb_binlog.errors import ForeignDirectory
+from tidb_binlog.errors import ConfigError, ForeignDirectory
 
 NOW_TS = 500
+LEFT_TS = 300
 T = TypeVar("T")
 
 
@@ -33,6 +34,11 @@ async def timestamp() -> int:
     return NOW_TS
 
 
+async def view() -> Any:
+    """A drainer was there before, and stored LEFT_TS."""
+    return SimpleNamespace(drainers={"pair": SimpleNamespace(status=SimpleNamespace(max_commit_ts=LEFT_TS))})
+
+
 def start(
     directory: Path, cluster_id: int = 7, *, ends: contextlib.AsyncExitStack | None = None, **settings: Any
 ) -> SavepointStart:
@@ -41,6 +47,7 @@ def start(
         upstream=SimpleNamespace(cluster_id=cluster_id, oracle=SimpleNamespace(timestamp=timestamp)),
         operating=SimpleNamespace(wait_for=at_once),
         ends=ends,
+        nodes=SimpleNamespace(view=view),
     )
     return SavepointStart(context)
 
@@ -64,6 +71,39 @@ async def test_a_start_that_stored_nothing_is_where_the_next_one_begins(
     begin = start(tmp_path)
     begin.savepoint.save(Checkpoint(NOW_TS - 20, False, 0))
     assert await begin.place(Place, "it", "") == (NOW_TS, 0), "the savepoint counts"
+
+
+@pytest.mark.parametrize(
+    ("name", "standby", "initial_ts", "given"),
+    [
+        ("pair", True, -1, LEFT_TS),
+        ("pair", True, 44, 44),
+        ("pair", False, -1, NOW_TS),
+        ("new", True, -1, NOW_TS),
+    ],
+)
+async def test_a_standby_of_another_directory_begins_where_the_first_one_was(
+    tmp_path: Path, name: str, standby: bool, initial_ts: int, given: int
+) -> None:
+    """What was committed after its last checkpoint is not passed over."""
+    begin = start(tmp_path, node_id=name, standby=standby, initial_commit_ts=initial_ts)
+    assert (await begin.place(Place, "it", "")).commit_ts == given
+
+
+async def test_a_standby_that_cannot_know_what_was_given_is_refused(tmp_path: Path) -> None:
+    """The registry does not tell whether rows that come first are all there: the data directory does."""
+    pair = {"node_id": "pair", "standby": True}
+    with pytest.raises(ConfigError, match="has no savepoint, but drainer pair was at 300") as raised:
+        await start(tmp_path, **pair).first_rows(None)
+    assert "data-dir" in raised.value.hint
+    assert await start(tmp_path, **pair, initial_commit_ts=44).first_rows(None) is None, "asked for"
+    assert await start(tmp_path, **pair).first_rows(None, 44) is None, "the sink knows"
+    assert await start(tmp_path, node_id="pair").first_rows(None) is None
+    assert await start(tmp_path, node_id="new", standby=True).place(Place, "it", "") == (NOW_TS, 0)
+    assert await start(tmp_path, **pair).first_rows(None) is None, "one has begun here, and stored nothing"
+    begin = start(tmp_path, **pair)
+    begin.savepoint.save(Checkpoint(9, False, 2))
+    assert await begin.first_rows(await begin.stored()) is None
 
 
 async def test_a_place_ahead_of_the_upstream_is_refused(
