@@ -276,6 +276,7 @@ _COMPUTED_ALIKE: Final = re.compile(
     "(?i)char_length|concat|day|hex|if|ifnull|in|left|length|md5|mod|month|right|substr|substring|trim|year"
 )
 _OF_BYTES: Final = re.compile(r"(?i)\b(?:hex|length|md5)\b")
+_NEVER_NEGATIVE: Final = re.compile(r"(?i)[&|^~<>=!]|\b(?:is|in|between|and|x?or|not|length|char_length)\b")
 _WIDE: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 _UNICODE: Final = _WIDE | {"ascii"}
 _EXACT_TYPES: Final = frozenset(
@@ -286,7 +287,8 @@ _EXACT_TYPES: Final = frozenset(
 def own_rules(column: Column, definition: Definition) -> list[str]:
     """The line that says that a generated column's values can differ: servers round, print and compare in
     their own ways. Whole numbers, dates and text in plain functions are computed alike, but not octets that
-    are no text, nor what becomes a YEAR or a date and may be none: TiDB has 2155 where others have 0."""
+    are no text, nor what becomes a YEAR or a date and may be none: TiDB has 2155 where others have 0.
+    Nor what becomes UNSIGNED and may be negative: of -1 a virtual one has the highest number in a TiDB."""
     text = re.sub(f"(?s){_TEXT}", "''", column.generated)
     named = [definition.column(name) for name in re.findall(r"`([^`]+)`", text)]
     exact = all(operand is not None and operand.type.tp in _EXACT_TYPES for operand in (column, *named))
@@ -304,7 +306,9 @@ def own_rules(column: Column, definition: Definition) -> list[str]:
     )
     is_as_it_is = re.fullmatch(r"`[^`]+`", text) and all(it and it.type.tp == column.type.tp for it in named)
     turned = column.type.tp in (ti.YEAR, ti.DATE) and not is_as_it_is
-    if not column.generated or (exact and plain and not strange and not turned):
+    signed = any(it and it.type.tp in ti.INTEGER_TYPES and not it.type.unsigned for it in named)
+    negative = column.type.unsigned and (signed or "-" in text) and not _NEVER_NEGATIVE.search(text)
+    if not column.generated or (exact and plain and not strange and not turned and not negative):
         return []
     return [f"column {column.name} is computed by the downstream's own rules: its values can differ"]
 

@@ -29,7 +29,9 @@ from tidb_binlog.table_info import (
     DOUBLE,
     FLAG_NOT_NULL,
     FLAG_PRIMARY,
+    FLAG_UNSIGNED,
     LONG,
+    LONGLONG,
     PARTITION_LIST,
     PARTITION_RANGE,
     TIMESTAMP,
@@ -371,6 +373,18 @@ class TestGenerated:
         asked = ddl("CREATE ..", 3, table(ID, year, of_year, of_number))
         told = ("column turned is computed by the downstream's own rules: its values can differ",)
         assert runner.run(asked).missing == told
+
+    def test_what_is_unsigned_of_what_may_be_negative_is_named(
+        self, target: Target, runner: DdlRunner
+    ) -> None:
+        """Of -1 a virtual column has 2**64 - 1 in a TiDB, and 0 elsewhere."""
+        number = Column(2, "v", 1, FieldType(LONGLONG, 0, 20))
+        texts = ["`v`", "`v` + 1", "`u` - 1", "`u`", "`v` & 7", "`v` > 3", "length(`v`)"]
+        kind = FieldType(LONGLONG, FLAG_UNSIGNED, 20)
+        columns = [Column(at, f"g{at}", at - 1, kind, generated=text) for at, text in enumerate(texts, 4)]
+        asked = ddl("CREATE ..", 3, table(ID, number, Column(3, "u", 2, kind), *columns))
+        rules = "is computed by the downstream's own rules: its values can differ"
+        assert runner.run(asked).missing == tuple(f"column {name} {rules}" for name in ("g4", "g5", "g6"))
 
 
 DATABASE = {
