@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from drainer import metrics
 from drainer.app.build import BuildContext, not_ahead
 from drainer.checkpoint.resume import AheadOfUpstream
-from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
+from drainer.checkpoint.savepoint import adopt_cluster
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
 from drainer.ddl.policy import Policy
 from drainer.sink import Sink
 from drainer.sink.runner import Runner
+from drainer.sink.savepoint_keeper import savepoint_of
 from drainer.stream.rules.rule_history import RuleChange
 from drainer.stream.rules.rule_set import read_rules
 from drainer.stream.schema.tracker import SchemaTracker
@@ -43,21 +44,6 @@ class Place(NamedTuple):
     schema_version: int = 0
 
 
-def _savepoint_of(context: BuildContext) -> Savepoint:
-    settings = context.settings
-    if not settings.has_savepoint_row:
-        return Savepoint(settings.data_dir)
-    # Others need no client of a database.
-    from drainer.checkpoint.savepoint_row import SavepointRow
-    from drainer.config.downstream import checkpoint_target_of
-
-    target = checkpoint_target_of(settings)
-    where = settings.checkpoint_schema, settings.checkpoint_table
-    savepoint = SavepointRow(settings.data_dir, target, *where, context.upstream.cluster_id)
-    context.ends.push_async_callback(asyncio.to_thread, savepoint.close)
-    return savepoint
-
-
 def without_savepoint(settings: DrainerConfig, but: str) -> ConfigError:
     """For a standby whose takeover would pass over changes."""
     return ConfigError(
@@ -75,7 +61,9 @@ class SavepointStart:
         self._context = context
         self.rules = read_rules(settings)
         adopt_cluster(settings.data_dir, context.upstream.cluster_id)
-        self.savepoint = _savepoint_of(context)
+        self.savepoint = savepoint_of(settings, context.upstream.cluster_id)
+        if settings.has_savepoint_row:
+            context.ends.push_async_callback(asyncio.to_thread, self.savepoint.close)
         self.policy = Policy(ddl_rules.parse(settings.ddl_rules))
         self.first: FirstRows | None = None
         self.tracker = SchemaTracker()  # of where the stream begins, once `translator` was asked for

@@ -90,6 +90,9 @@ class Savepoint:
                 os.unlink(self._begin_path)
             self._has_begin = False
 
+    def close(self) -> None:
+        """What is open for it; a later `load` or `save` opens it again."""
+
     def begin(self, now_ts: Ts) -> int:
         """Where a stream begins that has no savepoint: where an earlier start began, or now, durably noted.
 

@@ -31,6 +31,7 @@ class SavepointRow(Savepoint):
         super().__init__(data_dir)
         self._session = DownstreamSession(target)
         self._row = RowTable(schema, table, cluster_id)
+        self._shown = f"{schema}.{table} of {target!r}"
 
     def load(self) -> Checkpoint | None:
         """The row; without one what the file holds."""
@@ -42,13 +43,18 @@ class SavepointRow(Savepoint):
         stored = self._run("reading", read)
         return super().load() if stored is None else stored
 
+    @property
+    def path(self) -> str:
+        """Of the row, in words."""
+        return self._shown
+
     def save(self, checkpoint: Checkpoint) -> None:
         self._run("storing", lambda connection: self._row.store(connection, checkpoint))
         self._row.stored()
         super().save(checkpoint)
 
     def close(self) -> None:
-        """End the session; a later `load` or `save` begins another."""
+        """End the session."""
         self._session.close()
 
     def _run(self, doing: str, work: Callable[[Connection], T]) -> T:

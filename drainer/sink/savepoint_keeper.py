@@ -13,6 +13,7 @@ import asyncio
 from drainer import metrics
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
+from drainer.config.options import DrainerConfig
 from drainer.formats.binlog_directory import DISK_FULL, Broken
 from tidb_binlog import filesystem, tso
 from tidb_binlog.backoff import Backoff
@@ -22,6 +23,18 @@ from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
 
 logger = log.get("drainer.savepoint")
+
+
+def savepoint_of(settings: DrainerConfig, cluster_id: int) -> Savepoint:
+    """The file, or the row that counts in its place; to be closed."""
+    if not settings.has_savepoint_row:
+        return Savepoint(settings.data_dir)
+    # Others need no client of a database.
+    from drainer.checkpoint.savepoint_row import SavepointRow
+    from drainer.config.downstream import checkpoint_target_of
+
+    where = settings.checkpoint_schema, settings.checkpoint_table
+    return SavepointRow(settings.data_dir, checkpoint_target_of(settings), *where, cluster_id)
 
 
 class SavepointKeeper:

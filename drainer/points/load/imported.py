@@ -2,7 +2,7 @@
 
 Holds   stored as a load's end: all lanes at T, the schema of T, `consistent`. So no safe mode follows
 Never   touches a downstream that has a checkpoint, unless told so; a Drainer that runs; takes the backup of
-        another cluster, or one of a time that is still to come
+        another cluster, one of a time that is still to come, or an incremental one that leaves a gap
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 from drainer.checkpoint.backup_position import BackupPosition
 from drainer.checkpoint.inspection import Inspection, inspect
 from drainer.checkpoint.load_progress import DONE, LoadProgress, LoadState, refuse_unfinished
-from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
+from drainer.checkpoint.savepoint import adopt_cluster
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
@@ -20,6 +20,7 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
 from drainer.points.load.job import blocking, said
 from drainer.points.load.store_checkpoint import forget_checkpoint, keep_from, store_stop, table_of
+from drainer.sink.savepoint_keeper import savepoint_of
 from drainer.stream.schema.upstream_schema import read_schema
 from tidb_binlog.cluster.registry import Registry
 from tidb_binlog.errors import Conflict, Rejected
@@ -50,16 +51,23 @@ async def store_imported(
             hint="check the directory, and pd-urls of the drainer's file",
         )
     if settings.to_database:
-        return await _in_database(settings, upstream, nodes, backup.ts, now_ts, replace)
-    return await _as_file(settings, upstream, nodes, backup.ts, replace)
+        return await _in_database(settings, upstream, nodes, backup, now_ts, replace)
+    return await _as_savepoint(settings, upstream, nodes, backup, replace)
 
 
 async def _in_database(
-    settings: DrainerConfig, upstream: Upstream, nodes: Registry, ts: Ts, now_ts: Ts, replace: bool
+    settings: DrainerConfig,
+    upstream: Upstream,
+    nodes: Registry,
+    backup: BackupPosition,
+    now_ts: Ts,
+    replace: bool,
 ) -> str:
-    target, cluster_id = target_of(settings), upstream.cluster_id
+    target, cluster_id, ts = target_of(settings), upstream.cluster_id, backup.ts
     inspection = await blocking(target, _inspect, settings, target, cluster_id)
     _refuse(inspection, cluster_id, replace)
+    stored = inspection.stored
+    _refuse_gap(backup, stored.row or (stored.state.checkpoint if stored.state else None))
     tracker = await read_schema(upstream.history, ts, 0, at_ts=settings.load_schema_snapshot)
     await keep_from(settings, nodes, ts)
     living = [name for name, entry in (await nodes.view()).drainers.items() if entry.alive]
@@ -84,17 +92,31 @@ async def _in_database(
     )
 
 
-async def _as_file(
-    settings: DrainerConfig, upstream: Upstream, nodes: Registry, ts: Ts, replace: bool
+async def _as_savepoint(
+    settings: DrainerConfig, upstream: Upstream, nodes: Registry, backup: BackupPosition, replace: bool
 ) -> str:
     await asyncio.to_thread(adopt_cluster, settings.data_dir, upstream.cluster_id)
-    savepoint = Savepoint(settings.data_dir)
-    stored = await asyncio.to_thread(savepoint.load)
-    if stored is not None and not replace:
-        raise Rejected(f"{savepoint.path} is there already, at {stored.commit_ts}", hint=_THERE)
-    await keep_from(settings, nodes, ts)
-    await asyncio.to_thread(savepoint.save, Checkpoint(ts, True, 0))
+    savepoint = savepoint_of(settings, upstream.cluster_id)
+    try:
+        stored = await asyncio.to_thread(savepoint.load)
+        if stored is not None and not replace:
+            raise Rejected(f"{savepoint.path} is there already, at {stored.commit_ts}", hint=_THERE)
+        _refuse_gap(backup, stored)
+        await keep_from(settings, nodes, backup.ts)
+        await asyncio.to_thread(savepoint.save, Checkpoint(backup.ts, True, 0))
+    finally:
+        await asyncio.to_thread(savepoint.close)
     return savepoint.path
+
+
+def _refuse_gap(backup: BackupPosition, stored: Checkpoint | None) -> None:
+    """An incremental backup has nothing of what came before it."""
+    if stored is not None and 0 < stored.commit_ts < backup.from_ts:
+        raise Rejected(
+            f"{backup.path} has what came after {backup.from_ts}, and the checkpoint is at"
+            f" {stored.commit_ts}: what lies between would be missing",
+            hint="restore the backup before it first; if that was done, name them in their order, with -yes",
+        )
 
 
 def _inspect(settings: DrainerConfig, target: Target, cluster_id: int) -> Inspection:

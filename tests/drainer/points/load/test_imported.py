@@ -16,6 +16,7 @@ from drainer.checkpoint.safe_mode import SafeMode
 from drainer.checkpoint.store import CheckpointStore
 from drainer.mysql.session_lock import Claims
 from drainer.points.load.imported import store_imported
+from drainer.sink.savepoint_keeper import savepoint_of
 from tests.drainer.points.load.load_bed import CLUSTER, Bed
 from tidb_binlog.cluster.node import PAUSED
 from tidb_binlog.errors import Conflict, Rejected
@@ -125,3 +126,47 @@ async def test_other_sinks_have_a_savepoint(bed: Bed, tmp_path: Path) -> None:
     await store_imported(bed.settings(), bed.upstream, bed.nodes, second, replace=True)
     assert f"commitTS = {second.ts}\n" in Path(where).read_text()
     assert bed.nodes.drainers["load-test"].status.max_commit_ts == second.ts
+
+
+@pytest.mark.parametrize("sink", ["mysql", "file"])
+async def test_an_incremental_backup_goes_on_where_the_checkpoint_is(
+    bed: Bed, tmp_path: Path, sink: str
+) -> None:
+    """Of what came between nothing is downstream, whatever was answered with -yes."""
+    bed.options.update(db_type=sink, data_dir=str(tmp_path))
+    first, second, third = [await position(bed) for _ in range(3)]
+    later = replace(third, from_ts=second.ts)
+    await store_imported(bed.settings(), bed.upstream, bed.nodes, first)
+    with pytest.raises(
+        Rejected, match=f"came after {second.ts}, and the checkpoint is at {first.ts}"
+    ) as raised:
+        await store_imported(bed.settings(), bed.upstream, bed.nodes, later, replace=True)
+    assert "in their order" in raised.value.hint
+    for backup in (second, later):
+        await store_imported(bed.settings(), bed.upstream, bed.nodes, backup, replace=True)
+    assert bed.nodes.drainers["load-test"].status.max_commit_ts == third.ts
+
+
+async def test_a_savepoint_that_is_a_row_is_the_one_that_counts(bed: Bed, tmp_path: Path) -> None:
+    target = bed.target
+    bed.options.update(
+        db_type="kafka",
+        data_dir=str(tmp_path),
+        checkpoint_type="mysql",
+        checkpoint_schema="tidb_binlog",
+        checkpoint_host=target.host,
+        checkpoint_port=target.port,
+        checkpoint_user=target.user,
+        checkpoint_password=target.password,
+    )
+    first, second = await position(bed), await position(bed)
+    where = await store_imported(bed.settings(), bed.upstream, bed.nodes, first)
+    assert where.startswith("tidb_binlog.checkpoint of ")
+    with pytest.raises(Rejected, match=f"checkpoint of .* is there already, at {first.ts}"):
+        await store_imported(bed.settings(), bed.upstream, bed.nodes, second)
+    await store_imported(bed.settings(), bed.upstream, bed.nodes, second, replace=True)
+    savepoint = savepoint_of(bed.settings(), CLUSTER)
+    row = savepoint.load()
+    savepoint.close()
+    assert row is not None
+    assert row.commit_ts == second.ts
