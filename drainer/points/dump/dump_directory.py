@@ -94,9 +94,10 @@ class DumpDirectory:
             raise Corruption(f"{self._place.path_of(_STATE)} cannot be read: {error}", hint=_ANEW) from None
 
     def begin(self, ts: Ts) -> None:
-        """What is there of another timestamp goes."""
+        """What is there of another timestamp goes, that timestamp first: nobody goes on with half of it."""
         if self.ts == ts:
             return
+        self._place.delete(_STATE)
         for name in self._image.directories():
             if name != PLACE:
                 self._image.under(name).clear()

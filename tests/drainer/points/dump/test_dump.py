@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,6 +150,41 @@ def test_an_image_in_an_object_store_is_of_one_process(s3: ObjectStore) -> None:
     again.begin(8)
     assert again.chunks("a.t") == []
     again.close()
+
+
+def test_half_of_an_image_that_is_begun_anew_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before any of its files is removed: what is left is whole, or of no timestamp."""
+    removed, deaths = os.unlink, iter(range(100))
+    for number in deaths:
+        place = DumpDirectory(str(tmp_path / str(number)))
+        place.begin(7)
+        for name in ("a.t", "z.t"):
+            for chunk in range(3):
+                place.add(name, [Chunk(chunk, ("id",), (b"%d" % chunk,), ())])
+        left = [number]
+
+        def dying(*given: Any, left: list[int] = left, **options: Any) -> None:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            removed(*given, **options)
+
+        monkeypatch.setattr(os, "unlink", dying)
+        try:
+            place.begin(8)
+            break
+        except Killed:
+            pass
+        finally:
+            monkeypatch.undo()
+            place.close()
+        again = DumpDirectory(str(tmp_path / str(number)))
+        if again.ts:
+            assert [len(again.chunks(name)) for name in ("a.t", "z.t")] == [3, 3]
+        again.close()
+    assert next(deaths) > 6
 
 
 async def test_at_the_same_moment_what_is_there_is_not_read_again(bed: Bed, tmp_path: Path) -> None:
