@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from drainer.changes.ddl_effect import early_version
+from drainer.changes.ddl_effect import DdlEffect, early_version, partition_ids
 from drainer.mysql import sql_tokens
 from drainer.mysql.mark import is_mark_table
 from drainer.stream.pull import large_txn
@@ -53,6 +53,10 @@ EARLY_ROWS: Final = (
     " values, or are gone with a partition from whose range they were"
 )
 LEFT_OUT_ROWS: Final = "rows of transactions that did not know yet that the table was truncated are not there"
+AS_BEFORE: Final = (
+    "it came back as it was when its DROP began: rows of partitions that were truncated or dropped after that"
+    " are not there"
+)
 _ENDED_KEPT: Final = 100
 _ROW_KINDS: Final = (INSERT, UPDATE, DELETE)
 
@@ -75,6 +79,9 @@ class Translator:
         self._row_versions: dict[int, int] = {}  # by table id, the newest of its rows since its last DDL
         self._ended: deque[tuple[Ts, int]] = deque(maxlen=_ENDED_KEPT)  # DDL and its schema version
         self._truncated: dict[int, bool] = {}  # ids that this life truncated: whether rows of them came later
+        self._partitions: dict[
+            int, set[int]
+        ] = {}  # of table ids that this life saw go, with their partitions
         self._generation = schema.generation
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0
@@ -353,6 +360,8 @@ class Translator:
         early = EARLY_ROWS if self._had_early_rows(merged.job, (*change.before, *change.after)) else ""
         if left_out and not self._schema.is_truncated(job.table_id):  # RECOVER or FLASHBACK brought it back
             early = LEFT_OUT_ROWS
+        elif self._has_other_partitions(change):
+            early = AS_BEFORE
         if job.took_effect:
             self._ended.append((commit_ts, job.schema_version))
             if job.action == ActionType.TRUNCATE_TABLE:
@@ -377,6 +386,14 @@ class Translator:
             apart=self.rules.disjoint_shards,
             early=early,
         )
+
+    def _has_other_partitions(self, change: DdlEffect) -> bool:
+        """Whether a table comes back with others than it went with."""
+        before = {table.id: partition_ids(table.document) for table in change.before}
+        after = {table.id: partition_ids(table.document) for table in change.after}
+        self._partitions |= {number: ids for number, ids in before.items() if ids and number not in after}
+        back = after.keys() - before.keys()
+        return any(self._partitions.pop(number, after[number]) != after[number] for number in back)
 
     def _note_version(self, table_id: int, schema_version: int) -> None:
         if schema_version > self._row_versions.get(table_id, 0):  # transactions of an older one may follow

@@ -296,6 +296,20 @@ def test_rows_that_came_after_a_truncate_are_told_when_the_table_comes_back(
     assert not s.ddl(11, "TRUNCATE TABLE u", table_id=1, info=table(12, "u")).early
 
 
+def test_a_table_that_comes_back_with_partitions_of_before_its_drop_is_told(s: Setting) -> None:
+    """A DROP that waits for a TRUNCATE PARTITION has a table as it was before that, and so has FLASHBACK."""
+
+    def parted(name: str, *ids: int) -> dict[str, Any]:
+        return table(5, name, partition={"type": 1, "definitions": [{"id": number} for number in ids]})
+
+    for back, told in ((9, True), (8, False)):
+        s.ddl(3, "CREATE TABLE p ..", table_id=5, info=parted("p", 7, 9))
+        assert not s.ddl(21, "ALTER TABLE p TRUNCATE PARTITION p1", table_id=5, info=parted("p", 7, 8)).early
+        assert not s.ddl(4, "DROP TABLE p", table_id=5).early
+        assert bool(s.ddl(25, "FLASHBACK TABLE p TO q", table_id=5, info=parted("q", 7, back)).early) == told
+        assert not s.ddl(4, "DROP TABLE q", table_id=5).early
+
+
 def test_a_ddl_without_its_job_stops(s: Setting) -> None:
     job = s.up.job(5, info=table(1, "t"))
     with pytest.raises(Corruption, match=f"commit_ts 2001 came without its job {job.id}"):
