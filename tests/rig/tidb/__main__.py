@@ -29,6 +29,7 @@ from tests.benchmarks.peer.programs import program
 from tests.rig.tidb.cluster import SERVERS, TidbCluster
 from tests.rig.tidb.comparison import by_own_rules, compared, without_key
 from tests.rig.tidb.session import Session, Work
+from tests.rig.tidb.statements import SCHEMAS
 from tidb_binlog.errors import ConfigError, Unavailable
 
 PROGRAMS: Final = (*SERVERS, "pump", "drainer")
@@ -61,6 +62,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--go-drainer", action="store_true", help="then Go's Drainer goes on for a while, and ours after it")
     add("--kills", action="store_true", help="kill -9 of Pumps, the Drainer, TiDB and MariaDB meanwhile")
     add("--every", action="store_true", help="each form of a statement in turn, instead of random ones")
+    add(
+        "--archive",
+        action="store_true",
+        help="another Drainer archives, and what reparo makes of it is compared",
+    )
     add("--log", type=Path, help="where the statements go")
     add("--keep", action="store_true", help="leave everything running until a signal comes")
     return parser.parse_args(argv)
@@ -75,6 +81,7 @@ class Campaign:
         self._random = Random(f"{options.seed} kills")
         self._ways = Random(f"{options.seed} ways")
         self._drainer: Node | None = None
+        self._archiver: Node | None = None
         self._is_doubled = False
         self._began_ts = ""
         self.waits: list[dict[str, Any]] = []
@@ -110,9 +117,11 @@ class Campaign:
         relays = ways.random() < 0.25
         print(f"metadata locks {locks}, {syncer.split()}, {relays=}")
         self._drainer = await cluster.start_mysql_drainer(syncer, relays=relays)
+        if self._options.archive:
+            self._archiver = await cluster.start_archive()
         connection = cluster.source.connect()
         self._began_ts = str(connection.rows(b"SHOW MASTER STATUS")[0][1])
-        for schema in ("a", "C d", "b"):
+        for schema in SCHEMAS:
             connection.run(f"CREATE DATABASE `{schema}`".encode())
         connection.run(b"CREATE SEQUENCE a.s1")  # a default that TiDB takes without it, and MariaDB does not
         connection.close()
@@ -222,6 +231,15 @@ class Campaign:
                 raise Unavailable(f"the Drainer stands still: {json.dumps(status)[:3000]}")
             await asyncio.sleep(0.5)
 
+    async def _replay(self) -> Report:
+        """What the archive has, in the place of what the Drainer wrote; differences are shown."""
+        assert self._archiver is not None
+        while (await self._archiver.status())["AppliedTS"] < self.status["AppliedTS"]:
+            await asyncio.sleep(0.5)
+        code, text = await self._cluster.replay()
+        print(f"reparo: {code} {text[-600:]}")
+        return await self._compared(self.named)
+
     async def _compared(self, waiting: Collection[str]) -> Report:
         upstream, downstream = self._cluster.source.connect(), self._cluster.open_downstream()
         try:
@@ -240,7 +258,9 @@ class Campaign:
     async def _decide(self, names: Collection[str]) -> bool:
         """What waits is copied anew beside the stream, as its messages and docs/load.md say: if it can be."""
         patterns = ",".join(name if "." in name else f"{name}.*" for name in sorted(names))
-        load = self._cluster.control("load", "-tables", patterns, "-replace", limit_s=_LOAD_S)
+        load = self._cluster.control(
+            "load", "-node-id", "drainer", "-tables", patterns, "-replace", limit_s=_LOAD_S
+        )
         code, text = await load
         print(f"load of what waits, {patterns}: {code} {text[-300:]}")
         if not code:
@@ -279,6 +299,10 @@ class Campaign:
             report = await self._compared(())
         if report.differences:
             await self._keep_changes()
+        elif self._archiver is not None and not waits:
+            replayed = await self._replay()
+            report.differences += replayed.differences
+            report.limited += replayed.limited
         config = str(cluster.config_of("drainer"))
         code, text = await cluster.control("verify", "-drainer-config", config, pd=False)
         print("verify:", code, "\n".join(text.splitlines()[-(12 if code else 1) :]))

@@ -25,6 +25,7 @@ from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import SessionError
 from tests.benchmarks.peer.programs import Programs
 from tests.rig.tidb.binlogs import Overwritten, binlogs, changes, overwritten, unfinished
+from tests.rig.tidb.statements import SCHEMAS
 from tidb_binlog.clock import Clock, SystemClock
 from tidb_binlog.errors import Unavailable
 from tidb_binlog.net.port import LOOPBACK, free_ports
@@ -82,6 +83,7 @@ _SETTINGS: Final = (
     "SET GLOBAL tidb_enable_auto_analyze = OFF",
     "SET GLOBAL tidb_ddl_enable_fast_reorg = OFF",
     "SET GLOBAL tidb_txn_assertion_level = 'OFF'",
+    "SET GLOBAL tidb_ddl_error_count_limit = 20",  # an index of a partition that is gone is tried so often
 )
 
 
@@ -264,6 +266,30 @@ class TidbCluster(Cluster):
             + (f'[syncer.relay]\nlog-dir = "{self.directory / "relay"}"\n' if relays else ""),
         )
         return await self.begin_drainer(node)
+
+    async def start_archive(self) -> Node:
+        """A Drainer of its own that archives; then `replay` is possible."""
+        archive = self.directory / "archive"
+        node = self._prepare_drainer(
+            "archiver", f'[syncer]\ndb-type = "file"\n[syncer.to]\ndir = "{archive}"\n'
+        )
+        node.process.start()
+        await self.until_ready(node)
+        return node
+
+    async def replay(self) -> tuple[int, str]:
+        """reparo of all of the archive into the downstream, which has nothing left before."""
+        connection = self.open_downstream()
+        for schema in SCHEMAS:
+            connection.run(f"DROP DATABASE IF EXISTS `{schema}`".encode())
+        connection.close()
+        to, config = self._downstream, self.directory / "reparo.toml"
+        kind = "mysql" if self.target is None else "tidb"
+        config.write_text(
+            f'data-dir = "{self.directory / "archive"}"\ndest-type = "{kind}"\n[dest-db]\n'
+            f'host = "{to.host}"\nport = {to.port}\nuser = "{to.user}"\npassword = "{to.password}"\n'
+        )
+        return await _output(["-m", "drainer.reparo", "-config", str(config)], None)
 
     def go_drainer(self) -> Node:
         """Go's, for the same downstream and with the same id; not started."""

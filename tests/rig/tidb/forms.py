@@ -16,20 +16,21 @@ NUMBERS: Final = (
     "|float unsigned|mediumint unsigned zerofill|bigint(3) zerofill|bit(24)|boolean|float(24)|float(30)|real"
     "|decimal|decimal(65,0)|decimal(3,3) unsigned zerofill|double(20,0)|float(5,2) unsigned"
     "|bit|bit(63)|tinyint unsigned zerofill|smallint(3)|double zerofill|dec(12,4)|bigint unsigned zerofill"
+    "|numeric(6,3)|fixed(7,2)|int1|int8|middleint unsigned|double precision|float(53)|real(8,3)|int3 zerofill"
 )
 TEMPORAL: Final = (
     "date|datetime|datetime(3)|datetime(6)|timestamp|timestamp(6)|time|time(6)|time(3)|datetime(1)|timestamp(2)"
-    "|time(1)|datetime(5)|timestamp(4)"
+    "|time(1)|datetime(5)|timestamp(4)|datetime(0)|time(0)|timestamp(0)"
 )
 TEXTS: Final = (
     "char(10)|varchar(20)|varchar(255)|text|tinytext|mediumtext|char(2)|varchar(700)|longtext|char"
-    "|varchar(1)|text(100)|text(70000)|varchar(3000)|char(255)"
+    "|varchar(1)|text(100)|text(70000)|varchar(3000)|char(255)|varchar(0)|char(0)|varchar(12000)"
 )
 NATIONAL: Final = "national varchar(20)|nchar(9)|long varchar|text binary"
 """Types that name a character set."""
 BINARY: Final = (
     "binary(5)|varbinary(30)|blob|tinyblob|binary(16)|longblob|mediumblob|binary|blob(20)"
-    "|varbinary(3000)|binary(255)|long varbinary"
+    "|varbinary(3000)|binary(255)|long varbinary|binary(0)|varbinary(0)|varbinary(60000)"
 )
 _MEMBERS: Final = [f"'m{number}'" for number in range(300)]
 """A TiDB shows a SET as the nearest double: of 64 members the first ones are not those that it has."""
@@ -426,7 +427,17 @@ modify column {column} bit(5)
 modify column {column} year
 modify column {column} json
 comment 'é😀 \\''
-charset utf8"""
+charset utf8
+rename column {column} to {recased}
+change column {column} {recased} {near}
+rename index {index} to {recased_index}
+add column ({new} {definition}, {new} {definition}, {new} {definition}), add index {index} (`v`)
+add constraint `Ü x` unique ({parts})
+add column {new} {definition} unique, drop column {column}, add unique ({parts})
+drop index `v`, drop index `v_2`, add key (`v`)
+modify column {column} {definition} first, rename column `v` to {new}, add column `v` int first
+alter column {column} set default null, modify column {column} {near}
+comment 'it''s -- no /* comment */ `x` # "q"' """
 DDL: Final[dict[float, str]] = {
     26.0: "alter table {table} {change}",
     7.0: "alter table {table} {change}, {change}\nalter table {table} {change}, {change}, {change}",
@@ -444,7 +455,13 @@ create table {spare} ({key}, `v` int, `ts` timestamp) ttl = `ts` + interval 10 y
 create table {spare} ({key}, `v` int{columns}) placement policy = `pp1`
 create table {spare} (`v` int{columns}{indexes}, {key})
 create table {spare} ({key}, `v` int{columns}, `j` json, `j1` varchar(9) as (`j` ->> '$.a') virtual)
-create table {spare} ({key}, `v` int not null default 7{columns}){set} auto_id_cache 1 pre_split_regions 2""",
+create table {spare} ({key}, `v` int not null default 7{columns}){set} auto_id_cache 1 pre_split_regions 2
+create table {spare} ({key}, `v` int{columns}, constraint `Ü x` unique (`v`), index (`v`), key (`v`))
+create table {bare_spare} ({key}, `v` int{columns}) /* no `t` */
+create table {bare_spare} like {bare}
+create table {ansi_spare} ({key}, `v` int{columns}) comment 'it''s -- `no` /* comment */ "q"'
+create table {spare} ({key}, `v` int, `select` text, `Group` varchar(20), `ORDER by` date, `KEY` int not null)
+create table {spare} ({key}, `v` int{many_columns})""",
     8.0: """\
 create index {index} on {table} ({parts})
 create unique index {index} on {table} ({parts})
@@ -470,7 +487,15 @@ rename table {table} to {spare}, {other} to {table}
 rename table {table} to {cased}
 alter table {table} rename as {schema}.`r{n}`
 rename table {table} to {schema}.`r{n}`, {other} to {spare}
-alter table {table} {change}, rename to {spare}""",
+alter table {table} {change}, rename to {spare}
+alter table {table} rename = {spare}
+alter table {table} rename {spare}
+rename /* to `x` */ tables {table} /*!40000 to */ {spare}
+alter /*T! table */ {table} /*!80000 rename as */ {spare}
+rename table {bare} to {bare_spare}
+alter table {bare} rename {bare_spare}, comment 'a to b'
+rename table {ansi} to {ansi_spare}
+rename table {bare} to {schema}.`r{n}`, {other} to {bare}""",
     4.0: """\
 truncate table {table}
 drop table if exists {gone}
@@ -480,7 +505,12 @@ drop tables {gone}
 recover table {dropped}
 flashback table {dropped}
 flashback table {dropped} to `f{n}`
-flashback table {table} to `f{n}`""",
+flashback table {table} to `f{n}`
+truncate {bare}
+truncate table {ansi}
+drop table {bare}, {bare_spare}
+drop table if exists {gone} cascade
+drop /* table `a`.`t1` */ table {gone} restrict""",
     14.0: """\
 alter table {parted} add partition (partition p{n} values less than ({bound}))
 alter table {parted} add partition (partition p{n} values less than (maxvalue))
@@ -714,6 +744,7 @@ replace into {table} ({id}, `v`) select {bound} + `v`, `v` from {other} limit {n
 select * from {table} {where} for update
 load data local infile '{file}' replace into table {table} fields terminated by ',' ({id}, `v`)
 load data local infile '{file}' ignore into table {table} fields terminated by ',' ({id}, `v`)""",
+    0.1: "{bulk}",
     0.4: """\
 insert ignore into {table} {large}
 replace into {table} {large}
@@ -743,6 +774,16 @@ with w as (select {id} from {table} limit {n}) delete from {table} where {id} in
 savepoint s1
 rollback to s1
 insert into a.`gt{n}` values ({n})
+begin pessimistic
+start transaction with causal consistency only
+start transaction with consistent snapshot
+set transaction isolation level read committed
+rollback and chain
+release savepoint s1
+insert into {table} ({id}, `v`) values ({n}, 1), ({n}, 2), ({n}, 3) on duplicate key update `v` = `v` + 10
+update {table} partition (p0) set `v` = {n} where `v` > {n}
+delete from x using {table} x join {other} y on x.{id} = y.`v` where y.`v` > {n}
+update {table} x, (select max(`v`) m from {other}) z set x.`v` = z.m where x.`v` < {n}
 create temporary table if not exists {table} (`id` int, `v` int)
 drop temporary table if exists {table}""",
 }

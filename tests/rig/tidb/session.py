@@ -58,17 +58,31 @@ auto_increment_offset = 1 | 2
 tidb_opt_write_row_id = 0 | 1
 div_precision_increment = 4 | 8
 timestamp = default | default | 1600000000.25
+character_set_server = utf8mb4 | utf8mb4 | latin1 | gbk
+collation_server = utf8mb4_bin | utf8mb4_general_ci
+tx_isolation = 'REPEATABLE-READ' | 'READ-COMMITTED'
+tidb_enable_auto_increment_in_generated = 0 | 1
 allow_auto_random_explicit_insert = 1"""
 _FILE: Final = "".join(f"{key},{value}\n" for key in range(-4, 60, 8) for value in (key, 7, "\\N", "x"))
-_COLUMNS: Final = b"""SELECT c.table_schema, c.table_name, column_name, column_type, is_nullable,
+_LISTED: Final = ", ".join(f"'{schema}'" for schema in SCHEMAS).encode()
+_COLUMNS: Final = (
+    b"""SELECT c.table_schema, c.table_name, column_name, column_type, is_nullable,
  column_key, extra FROM information_schema.columns c JOIN information_schema.tables t
 ON t.table_schema = c.table_schema AND t.table_name = c.table_name
-WHERE c.table_schema IN ('a', 'b', 'C d') AND table_type = 'BASE TABLE' ORDER BY 1, 2, ordinal_position"""
-_PARTITIONS: Final = b"""SELECT table_schema, table_name, partition_name, partition_description
-FROM information_schema.partitions WHERE table_schema IN ('a', 'b', 'C d') AND partition_name IS NOT NULL
+WHERE c.table_schema IN (%b) AND table_type = 'BASE TABLE' ORDER BY 1, 2, ordinal_position"""
+    % _LISTED
+)
+_PARTITIONS: Final = (
+    b"""SELECT table_schema, table_name, partition_name, partition_description
+FROM information_schema.partitions WHERE table_schema IN (%b) AND partition_name IS NOT NULL
 ORDER BY 1, 2, partition_ordinal_position"""
-_INDEXES: Final = b"""SELECT DISTINCT table_schema, table_name, key_name FROM information_schema.tidb_indexes
-WHERE table_schema IN ('a', 'b', 'C d') AND key_name <> 'PRIMARY'"""
+    % _LISTED
+)
+_INDEXES: Final = (
+    b"""SELECT DISTINCT table_schema, table_name, key_name FROM information_schema.tidb_indexes
+WHERE table_schema IN (%b) AND key_name <> 'PRIMARY'"""
+    % _LISTED
+)
 _JOBS: Final = b"SELECT job_id FROM mysql.tidb_ddl_job"
 
 

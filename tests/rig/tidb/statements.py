@@ -35,7 +35,7 @@ from tests.rig.tidb.forms import (
 from tests.rig.tidb.values import large, literal
 from tidb_binlog.late_dataclass import dataclass, field
 
-SCHEMAS: Final = ("a", "b", "C d")
+SCHEMAS: Final = ("a", "b", "C d", "Größe 日")
 Name = tuple[str, str]
 Drawn = Callable[..., str]
 _PARTED: Final = "create table {spare} ({parted_key}"
@@ -54,6 +54,11 @@ _ODD: Final = (
     "n" * 64,
     "a\\",
     "_tidb",
+    "?",
+    "İß",
+    "a/b#$@~-",
+    "日" * 64,
+    " lead",
 )
 """Names that need quotes, or differ in nothing but their case."""
 _OPERANDS: Final = (
@@ -225,8 +230,21 @@ class Statements:
         name = self._random.choice(_ODD) if odd else f"t{self._random.randrange(30)}"
         return f"{self._schema_()}.{quote(name)}"
 
+    def _bare_(self) -> str:
+        """Without its database: often there is none of that name in the one in use."""
+        return quote(self._table[1])
+
+    def _bare_spare_(self) -> str:
+        return quote(f"t{self._random.randrange(30)}")
+
+    def _ansi_(self) -> str:
+        return full(self._table).replace('"', '""').replace("`", '"')
+
+    def _ansi_spare_(self) -> str:
+        return f'"a"."t{self._random.randrange(30)}"'
+
     def _schema_(self) -> str:
-        return quote(self._random.choices(SCHEMAS, (6, 3, 1))[0])
+        return quote(self._random.choices(SCHEMAS, (6, 3, 1, 1))[0])
 
     def _written(self, *, keys: bool = True) -> list[Column]:
         """Columns of the table that are no computed ones."""
@@ -240,8 +258,15 @@ class Statements:
         return self._drawn_rows(self._random.choice((200, 800)))
 
     def _series_(self) -> str:
+        return self._drawn_series("select n * 3, n from c")
+
+    def _bulk_(self) -> str:
+        """A large transaction."""
+        return self._drawn_series("select x.n * 900 + y.n, x.n from c x, c y limit 6000")
+
+    def _drawn_series(self, query: str) -> str:
         numbers = "with recursive c as (select 1 n union all select n + 1 from c where n < 900)"
-        return f"insert ignore into {self._table_()} ({self._id_()}, `v`) {numbers} select n * 3, n from c"
+        return f"insert ignore into {self._table_()} ({self._id_()}, `v`) {numbers} {query}"
 
     def _large_(self) -> str:
         return self._drawn_rows(self._random.randrange(1, 3), large)
@@ -327,6 +352,15 @@ class Statements:
     def _column_(self) -> str:
         return quote(self._column.name)
 
+    def _recased_(self) -> str:
+        return quote(self._column.name.swapcase())
+
+    def _recased_index_(self) -> str:
+        return self._random.choice(("`I1`", "`i1`", "`U1`", "`I2`"))
+
+    def _many_columns_(self) -> str:
+        return "".join(f", `w{number}` varchar(40) default '{number}'" for number in range(120))
+
     def _any_column(self) -> Column:
         columns = self._catalogue.tables.get(self._table)
         return self._random.choice(columns) if columns else self._column
@@ -392,7 +426,9 @@ class Statements:
         return self._pick(" on update cascade| on delete set null| on delete cascade on update cascade")
 
     def _index_(self) -> str:
-        return quote(self._random.choice(("i1", "i2", "u1", *self._catalogue.indexes.get(self._table, ()))))
+        return quote(
+            self._random.choice(("i1", "i2", "u1", "日 `x", *self._catalogue.indexes.get(self._table, ())))
+        )
 
     def _parts_(self) -> str:
         parts = (

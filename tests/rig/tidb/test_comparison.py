@@ -9,7 +9,7 @@ import pytest
 from binlog_playground.check.verify import ColumnForm, Difference, ExpectedTable, Report
 from binlog_playground.cluster.mariadb import MariaDbServer
 from tests.rig.tidb.binlogs import Overwritten
-from tests.rig.tidb.comparison import Tables, compared, meaning, prove
+from tests.rig.tidb.comparison import UNREAL, Tables, compared, leave_out_unreal, meaning, prove
 
 pytestmark = pytest.mark.integration
 
@@ -61,6 +61,25 @@ def test_rows_of_each_form_are_found_without_a_key(mariadb: MariaDbServer) -> No
         one.run(b"DROP DATABASE a")
         one.close()
         other.close()
+
+
+def test_a_date_that_does_not_exist_is_looked_for_where_it_is_not(mariadb: MariaDbServer) -> None:
+    connection = mariadb.connect()
+    connection.run(b"SET sql_mode = 'ALLOW_INVALID_DATES'")
+    connection.run(b"CREATE DATABASE a")
+    try:
+        halves = b"PARTITION p VALUES LESS THAN (9), PARTITION q VALUES LESS THAN MAXVALUE"
+        connection.run(b"CREATE TABLE a.t (d DATE) PARTITION BY RANGE (TO_DAYS(d)) (" + halves + b")")
+        connection.run(b"INSERT INTO a.t VALUES ('2023-02-31'), ('2023-02-28')")
+        days = ("2023-02-31", "2023-02-28")
+        assert [connection.run(f"DELETE FROM a.t WHERE d = '{day}'".encode()) for day in days] == [0, 1]
+    finally:
+        connection.run(b"DROP DATABASE a")
+        connection.close()
+    others = [Difference("a.t", "", actual=(days[1],)), Difference("a.u", "", actual=(days[0],))]
+    report = Report(differences=[Difference("a.t", "", actual=(days[0],)), *others])
+    leave_out_unreal(report, {"a.t"})
+    assert (report.differences, report.limited) == (others, {UNREAL: 1})
 
 
 def test_what_an_upstream_contradicts_itself_about_is_shown_and_no_difference(

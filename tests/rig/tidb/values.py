@@ -12,7 +12,13 @@ from random import Random
 from typing import Final
 
 _BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-_ALIASES: Final = {"dec": "decimal", "boolean": "tinyint", "real": "double"}
+_ALIASES: Final = {
+    **dict.fromkeys(("dec", "numeric", "fixed"), "decimal"),
+    **dict.fromkeys(("boolean", "int1"), "tinyint"),
+    **dict.fromkeys(("int3", "middleint"), "mediumint"),
+    "int8": "bigint",
+    "real": "double",
+}
 _WORDS: Final = (
     "| |a|A|á|ß|ss|abc|ABC|abc |Abc|x'y|q\"q|back\\slash|%_|日本|😀|null|0|1e3|-1|ЁЖ|ﬁ|line\nline|tab\t|\0"
 )
