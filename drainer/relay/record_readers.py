@@ -26,7 +26,7 @@ from drainer.stream.pull import large_txn
 from drainer.stream.pull.merged import Spilled
 from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
-from drainer.stream.translate.row_filter import RowFilter, row_events, screened
+from drainer.stream.translate.row_filter import RowFilter, left_first, row_events, screened
 from drainer.txn import Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
@@ -139,7 +139,7 @@ class PayloadReader:
         }
         tables: list[TableEvents] = []
         ordinal = 0
-        for mutation in prewrite.mutations:
+        for mutation in left_first(prewrite.mutations, routed=not self.rules.router.is_empty):
             sequence: Sequence[int] = mutation.sequence[:]
             row_filter = filters.get(mutation.table_id)
             if row_filter is not None:
@@ -161,7 +161,8 @@ class PayloadReader:
             return read(head.body + offset, min(length, body_size - offset))
 
         spilled = Spilled(head.commit_ts, 0, body_size, 0, 0, body)
-        for piece in large_txn.pieces(spilled, lambda table_id, *_: tables.get(table_id)):
+        routed = not self.rules.router.is_empty
+        for piece in large_txn.pieces(spilled, lambda table_id, *_: tables.get(table_id), routed=routed):
             yield screened(piece, filters)
 
     def _of_record(self, head: RecordHead) -> list[RowFilter]:

@@ -77,10 +77,16 @@ def outline(read: Read, size: int) -> Outline:
 
 
 def pieces(
-    spilled: Spilled, resolve: Resolve, *, rows_max: int = PIECE_ROWS, bytes_max: int = PIECE_BYTES
+    spilled: Spilled,
+    resolve: Resolve,
+    *,
+    routed: bool = False,
+    rows_max: int = PIECE_ROWS,
+    bytes_max: int = PIECE_BYTES,
 ) -> Iterator[Transaction]:
     """The transaction in pieces, at least one; `last` on the last. A row of any size is in one piece.
 
+    `routed`: tables may have one target, and come in the order of `left_first` (`translate.row_filter`).
     `resolve` is called once for each table of the payload, in order, before the first piece. Raises
     `Corruption`, also before the first piece, and what `resolve` raises.
     """
@@ -89,6 +95,9 @@ def pieces(
         version, mutations = _survey(spilled)
     except MalformedMessage as error:
         raise Corruption(f"{where}: rows cannot be decoded: {error}", hint=_HINT) from None
+    if routed:
+        entered = {of.table_id for of in mutations if of.kinds[0] or of.kinds[1]}
+        mutations.sort(key=lambda of: of.table_id in entered)
     tables = []
     for mutation in mutations:
         tables.append(resolve(mutation.table_id, version, spilled.commit_ts))

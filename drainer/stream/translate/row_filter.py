@@ -150,6 +150,17 @@ def row_events(
     return shape.kinds, rows if shape.pick is None else list(shape.pick(rows))
 
 
+def left_first(
+    mutations: Sequence[binlog_pb2.TableMutation], *, routed: bool
+) -> Sequence[binlog_pb2.TableMutation]:
+    """Tables that rows only leave before the others, where tables may have one target: TiDB tells them in any
+    order, and a row that moves from one to another would come before it goes. As `large_txn.pieces`."""
+    if not routed or len(mutations) < 2:
+        return mutations
+    entered = {of.table_id for of in mutations if of.inserted_rows or of.updated_rows}
+    return sorted(mutations, key=lambda of: of.table_id in entered)
+
+
 def _broken_sequence(
     mutation: binlog_pb2.TableMutation, sequence: Sequence[int], commit_ts: Ts
 ) -> Corruption:

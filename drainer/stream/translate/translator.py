@@ -34,6 +34,7 @@ from drainer.stream.translate.row_filter import (
     REPAIR_HINT,
     MarkRows,
     RowFilter,
+    left_first,
     row_events,
     screened,
 )
@@ -213,15 +214,18 @@ class Translator:
         if spilled.commit_ts in self.rules.passed_over:
             return iter((empty,))
         filters: dict[TableVersion, RowFilter] = {}
+        routed = not self.rules.router.is_empty
         if self.rules.channel_id is not None:
-            marks = large_txn.pieces(spilled, lambda *of: self.resolve(filters, *of, marks=True))
+            marks = large_txn.pieces(
+                spilled, lambda *of: self.resolve(filters, *of, marks=True), routed=routed
+            )
             for piece in marks:
                 for of_table in piece.tables:
                     if filters[of_table.table].is_ours(of_table.kinds, of_table.rows, spilled.commit_ts):
                         self.looped += 1
                         return iter((empty,))
             filters = {}
-        parts = large_txn.pieces(spilled, lambda *of: self.resolve(filters, *of))
+        parts = large_txn.pieces(spilled, lambda *of: self.resolve(filters, *of), routed=routed)
         return (screened(piece, filters) for piece in parts)
 
     def resolve(
@@ -252,7 +256,7 @@ class Translator:
         filters = self._filters
         tables = []
         ordinal = 0
-        for mutation in prewrite.mutations:
+        for mutation in left_first(prewrite.mutations, routed=not self.rules.router.is_empty):
             table_id = mutation.table_id
             self._note_version(table_id, schema_version)
             row_filter = filters.get(table_id)

@@ -17,7 +17,7 @@ from drainer.relay.record_readers import PayloadReader, RecordReaders
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
-from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
+from drainer.txn import DELETE, INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support.payloads import sent
@@ -169,6 +169,22 @@ def test_rows_of_tables_that_do_not_replicate_stay_out() -> None:
     payload = binlog_pb2.Binlog.FromString(whole.payload)
     assert b"t2" not in payload.prewrite_value
     assert len(binlog_pb2.PrewriteValue.FromString(payload.prewrite_value).mutations) == 2
+
+
+def test_rows_that_leave_a_table_come_first_where_tables_have_one_target() -> None:
+    """As the translator has it: positions of lanes count rows in that order."""
+    route = {"source": {"schema": "shop", "table": "t*"}, "target": {"schema": "shop", "table": "all"}}
+    rules = read_rules(replace(DrainerConfig(), table_migrate_rule=[route]))
+    left, entered = (
+        TableVersion(replace(INFO, id=number), "shop", f"t{number}", 1, ("shop", "all")) for number in (1, 2)
+    )
+    encoder = RowEncoder(INFO)
+    gone = TableEvents(left, (DELETE,), [encoder.delete((7, "x"), 1)], 0)
+    come = TableEvents(entered, (INSERT,), [encoder.insert((7, "x"), 1)], 1)
+    told = sent(Transaction(4, 5, (come, gone), 99))
+    ((_, found),) = logged([replace(told, tables=(gone, come))], [rules])
+    assert isinstance(found, Transaction)
+    assert [(events.table.name, events.first_ordinal) for events in found.tables] == [("t1", 0), ("t2", 1)]
 
 
 def test_what_lacks_its_beginning_is_not_guessed() -> None:

@@ -758,6 +758,21 @@ def test_large_transactions_go_through_the_same_rules() -> None:
         assert _flat(pieces) == _flat([whole])
 
 
+def test_a_table_that_rows_only_leave_comes_first_where_tables_may_be_one_downstream() -> None:
+    """TiDB tells tables in any order: a row that moves to another one would come before it goes."""
+    moved = [mutation(2, [I, U]), mutation(1, [D, D]), mutation(2, [D]), mutation(1, [D])]
+    for rules, order in (
+        (Rules(), ["u", "t", "u", "t"]),
+        (routed(("db", "*", "db", "one")), ["t", "t", "u", "u"]),
+    ):
+        s = Setting(rules=rules)
+        whole = s.rows(*moved, version=9)
+        assert [events.table.name for events in whole.tables] == order
+        ordinals = [events.first_ordinal for events in whole.tables]
+        assert ordinals == sorted(ordinals)
+        assert _flat(list(s.translator.pieces(spilled(*moved)))) == _flat([whole])
+
+
 def _flat(pieces: list[Transaction]) -> list[Any]:
     return [
         (one.table, one.first_ordinal + place, kind, row)
