@@ -230,6 +230,8 @@ class Runner(Generic[S]):
                 await rules.leave_past()
             if control.holds and control.paused:
                 await self._pause()
+                if control.paused:
+                    break  # let go since it ends: the next start goes on from here
             if merged.spilled is not None:
                 await self._apply_large(merged.spilled)
             else:
@@ -240,6 +242,8 @@ class Runner(Generic[S]):
                     self._findings.early_rows.note_rows(item)
                     if control.holds:
                         await self._admit(item)
+                        if control.paused:
+                            break
                     self._count(await sink.take(item))
                     if len(self._kinds) >= sink.flush_rows:
                         await self._flush()
@@ -284,6 +288,8 @@ class Runner(Generic[S]):
             self._findings.early_rows.note_rows(piece)
             if self._control.holds:
                 await self._admit(piece)
+                if self._control.paused:
+                    return
             self._count(await self.sink.take_piece(piece))
             self._publish_count()
         self._doing = self.sink.verb

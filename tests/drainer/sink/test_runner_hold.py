@@ -9,6 +9,7 @@ import pytest
 
 from drainer.operate.control.hold_state import HoldPoint
 from drainer.operate.control.pause_and_reload import Control
+from drainer.operate.control.rate_limit import Limits
 from drainer.sink.runner import HELD, HELD_TO_COMPARE, Runner
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.txn import Ddl, Item, Transaction
@@ -93,7 +94,10 @@ class Stream:
             yield await self._batches.get()
 
     def give(self, *commits: int, watermark: int) -> None:
-        self._batches.put_nowait(MergedBatch([Merged(ts, b"") for ts in commits], watermark))
+        self.put(*(Merged(ts, b"") for ts in commits), watermark=watermark)
+
+    def put(self, *entries: Merged, watermark: int) -> None:
+        self._batches.put_nowait(MergedBatch(list(entries), watermark))
 
     @property
     def written(self) -> list[int]:
@@ -213,6 +217,38 @@ async def test_a_stream_that_an_operator_paused_can_be_held_too() -> None:
             await stream.hold.go_on(held.token, 20, wait_s=0.001)
         stream.control.resume()
         await stream.until(25)
+
+
+LARGE = Spilled(20, 19, 300, 0, 0, lambda offset, size: b"")
+
+
+class Sized(Items):
+    def translate(self, merged: Merged) -> Item:
+        return Transaction(merged.commit_ts - 1, merged.commit_ts, (), 100)
+
+    def pieces(self, spilled: Spilled) -> Iterator[Transaction]:
+        for number in range(3):
+            yield Transaction(19, 20, (), 100, last=number == 2)
+
+
+async def test_what_an_operator_paused_stays_as_it_is_when_it_ends() -> None:
+    async with Stream() as stream:
+        stream.control.pause()
+        stream.give(10, 20, watermark=25)
+        await until(lambda: stream.runner.doing == HELD)
+        assert await stream.runner.stop(PATIENCE_S)
+        assert (stream.written, stream.sink.handed_over_ts) == ([], 0)
+
+
+@pytest.mark.parametrize("second", [Merged(20, b""), Merged(20, b"", spilled=LARGE)])
+async def test_nor_is_more_written_if_it_was_paused_while_rows_waited_for_the_rate(second: Merged) -> None:
+    async with Stream(items=Sized()) as stream:
+        stream.control.change_rate(Limits(size=1))
+        stream.put(Merged(10, b""), second, Merged(30, b""), watermark=35)
+        await until(lambda: stream.runner.doing == HELD)
+        stream.control.pause()
+        assert await stream.runner.stop(PATIENCE_S)
+        assert (stream.written, stream.sink.handed_over_ts) == ([10], 10)
 
 
 async def test_the_end_of_the_stream_ends_the_hold() -> None:
