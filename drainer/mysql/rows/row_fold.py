@@ -169,7 +169,13 @@ def fold(changes: Iterable[Change]) -> list[TableFold]:
 
 def _is_of_another(last: Change, target: TableTarget) -> bool:
     """Whether the row that is there is of another table upstream."""
-    return last[OP] in PUTS and last[TABLE].version.info.id != target.version.info.id
+    return last[OP] in PUTS and _upstream(last[TABLE]) != _upstream(target)
+
+
+def _upstream(target: TableTarget) -> int | tuple[str, str]:
+    """The table's id, or its name in an archive that tells none."""
+    version = target.version
+    return version.info.id or (version.schema, version.name)
 
 
 def _of_table(tables: list[TableFold], target: TableTarget) -> TableFold:

@@ -120,12 +120,18 @@ def test_tables_are_folded_apart_and_keyless_changes_keep_their_order() -> None:
 @pytest.mark.parametrize("form", [Form.REPLACE, Form.UPSERT, Form.REWRITE])
 @pytest.mark.parametrize("leaves", [REMOVE, REMOVE_OLD])
 @pytest.mark.parametrize("goes", [False, True])
+@pytest.mark.parametrize("has_ids", [False, True])
 def test_a_row_that_came_to_another_table_before_it_left_the_first_is_there(
-    form: Form, leaves: int, goes: bool
+    form: Form, leaves: int, goes: bool, has_ids: bool
 ) -> None:
     """Both are one table downstream; TiDB tells a transaction's rows table by table."""
     old, new = (replace(table(number, keyed=True, pinned=False, lanes=1), form=form) for number in (1, 2))
     new = replace(new, fold_id=old.fold_id)
+    if not has_ids:
+        old, new = (
+            replace(target, version=replace(target.version, info=replace(target.version.info, id=0)))
+            for target in (old, new)
+        )
     left: Change = (old, leaves, b"a", b"a=old>b=old" if leaves == REMOVE_OLD else b"a=old", 0)
     came: Change = (new, PUT_INSERT, b"a", b"a=new", 0)
     more: list[Change] = [(new, REMOVE, b"a", b"a=new", 0)] if goes else []
