@@ -36,6 +36,8 @@ PROGRAMS: Final = (*SERVERS, "pump", "drainer")
 STALLED_S: Final = 120.0
 _NOT_FOR_GO: Final = "rename table .* to .*, "
 """Go's Drainer knows tables by their old names after it, and writes rows to others."""
+_NOT_ARCHIVED: Final = "set (character_set|collation|sql_mode|time_zone|timestamp)"
+"""An archive has the text of a DDL, and nothing of its session."""
 _DIFFER: Final = re.compile(r"^([\d,]+) rows? differ", re.M)
 _COMPUTED: Final = re.compile(r"([\d,]+) rows differ only in what each server computes")
 _SHOWN: Final = 40
@@ -89,7 +91,8 @@ class Campaign:
         """Tables of which the Drainer says that their rows differ."""
         self.kills: Counter[str] = Counter()
         log = options.log or cluster.directory / "statements.sql"
-        self.work = Work(cluster.source.connect, log, _NOT_FOR_GO if options.go_drainer else "")
+        skips = [_NOT_FOR_GO] * options.go_drainer + [_NOT_ARCHIVED] * options.archive
+        self.work = Work(cluster.source.connect, log, "|".join(skips))
 
     async def run(self) -> int:
         """Everything, while the storages live; the exit status."""

@@ -23,6 +23,7 @@ from binlog_playground.cluster.cluster import Cluster, Node, http_get, http_requ
 from binlog_playground.cluster.supervisor import Process, ProcessDied
 from drainer.mysql.connection import Connection, Target
 from drainer.mysql.errors import SessionError
+from drainer.mysql.server_text import AS_SENT
 from tests.benchmarks.peer.programs import Programs
 from tests.rig.tidb.binlogs import Overwritten, binlogs, changes, overwritten, unfinished
 from tests.rig.tidb.statements import SCHEMAS
@@ -159,7 +160,7 @@ class Storage:
     def connect(self, session: int = 0) -> Connection:
         """A session of root's, of which each server has some; `Unavailable` if it is not there."""
         try:
-            return Connection(
+            connection = Connection(
                 host=LOOPBACK,
                 port=self._tidb_ports[session % len(self._tidb_ports)][0],
                 user="root",
@@ -172,6 +173,8 @@ class Storage:
             )
         except SessionError as error:
             raise Unavailable(f"TiDB does not answer: {error}") from None
+        connection.encoding = AS_SENT  # a text may have any octets
+        return connection
 
     def definition(self, table: tuple[str, str]) -> dict[str, Any]:
         """TableInfo of a table."""

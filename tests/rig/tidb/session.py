@@ -102,7 +102,7 @@ class Work:
     """What sessions share: where to connect, what there is, counts, the log."""
 
     def __init__(self, connect: Callable[[int], Connection], log: Path, skips: str = "") -> None:
-        """`connect` takes the session's number; `skips`: a pattern of DDL that is not to run."""
+        """`connect` takes the session's number; `skips`: a pattern of DDL and SET that are not to run."""
         self.connect = connect
         self.skips: Final = re.compile(skips or "(?!)", re.IGNORECASE)
         self.catalogue = Catalogue()
@@ -231,7 +231,9 @@ class Session:
         for line in _SETTINGS.splitlines():
             name, _, values = line.partition(" = ")
             if all_of_them or self._random.random() < 0.2:
-                self._run(f"set {name} = {self._random.choice(values.split(' | '))}")
+                sql = f"set {name} = {self._random.choice(values.split(' | '))}"
+                if not self._work.skips.search(sql):
+                    self._run(sql)
         self._run(f"use {quote(self._random.choice(SCHEMAS))}")
 
     def _drop(self) -> None:
