@@ -6,8 +6,10 @@ Stops   leaving its `async with` commits, or rolls back when an exception passes
         database whatever passes
 Never   ends twice: after its end every call raises `TransactionOver`. Holds nothing up once it is dropped
 
-    NEW -> OPEN -> PREWRITTEN -> PREPARED -> COMMITTED | ROLLED_BACK | ABANDONED | UNKNOWN
+    NEW -> OPEN -> PREWRITING -> PREWRITTEN -> PREPARED -> COMMITTED | ROLLED_BACK | ABANDONED | UNKNOWN
     OPEN and PREWRITTEN go to an end directly as well: without rows there is no binlog.
+    PREWRITING: a pump may have the rows, whatever becomes of the answer. So no row follows, and if none comes
+    the transaction is rolled back: a second prewrite with other rows would be another transaction.
     PREPARED: the application's database decides. `commit` says that it has committed, `roll_back` that it has
     not; left without either it is UNKNOWN, and the database is asked.
     UNKNOWN also: the connection broke while the commit was being decided.
@@ -48,6 +50,8 @@ class TransactionState(Enum):
 
     NEW = "new"
     OPEN = "open"
+    PREWRITING = "prewriting"
+    """Its rows are on their way to a pump."""
     PREWRITTEN = "prewritten"
     """A pump has its rows."""
     PREPARED = "prepared"
@@ -74,7 +78,12 @@ class Prewrite(Enum):
         return cls.STORED if stored else cls.SKIPPED
 
 
-_UNENDED: Final = (TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)
+_UNENDED: Final = (
+    TransactionState.OPEN,
+    TransactionState.PREWRITING,
+    TransactionState.PREWRITTEN,
+    TransactionState.PREPARED,
+)
 
 
 def entry_key(start_ts: Ts) -> bytes:
@@ -201,15 +210,21 @@ class Transaction:
     async def prewrite(self) -> None:
         """Store the rows at a pump now instead of at the commit; no row may follow.
 
-        Raises `WriteFailed`, `BinlogTooLarge`, `TransactionLost`; the transaction is to be rolled back.
+        Raises `WriteFailed`, `BinlogTooLarge`, `TransactionLost`; then, and cancelled, it is rolled back.
         """
         self._expect(TransactionState.OPEN)
-        self._require_lease()
-        if self._mutations:
-            stored = await self._steps.client.write_prewrite(
-                self.start_ts, self._key, self._value.SerializeToString()
-            )
-            self._prewrite = Prewrite.of(stored)
+        self.state = TransactionState.PREWRITING
+        try:
+            self._require_lease()
+            if self._mutations:
+                stored = await self._steps.client.write_prewrite(
+                    self.start_ts, self._key, self._value.SerializeToString()
+                )
+                self._expect(TransactionState.PREWRITING)
+                self._prewrite = Prewrite.of(stored)
+        except BaseException:
+            await self._roll_back_quietly()
+            raise
         self.state = TransactionState.PREWRITTEN
 
     async def prepare(self) -> int:
@@ -250,11 +265,7 @@ class Transaction:
             self._steps.committed(self.start_ts, self.commit_ts, self._key, self._prewrite)
             return self.commit_ts
         if self.state is TransactionState.OPEN:
-            try:
-                await self.prewrite()
-            except BaseException:
-                await self._roll_back_quietly()
-                raise
+            await self.prewrite()
         self._expect(TransactionState.PREWRITTEN)
         self.state = TransactionState.UNKNOWN  # until the decision is known; cancelled here, it stays so
         try:
@@ -280,7 +291,7 @@ class Transaction:
         have the rows get no end. Raises `Unavailable` when the upstream does not answer: the lease runs
         out then, or the database is asked, with the same effect.
         """
-        self._expect(TransactionState.OPEN, TransactionState.PREWRITTEN, TransactionState.PREPARED)
+        self._expect(*_UNENDED)
         self.state = TransactionState.ROLLED_BACK
         await self._steps.roll_back(self.start_ts, self._key, self._prewrite, deliver=deliver)
 

@@ -18,7 +18,9 @@ from pumpclient import (
     TransactionLost,
     TransactionOver,
     TransactionState,
+    WriteFailed,
 )
+from pumpclient.send.transport import TransportFailure
 from pumpclient.testing import MemoryCluster, settle
 from tidb_binlog import binlog
 from tidb_binlog.errors import ConfigError, Conflict, Unavailable
@@ -262,6 +264,58 @@ async def test_a_prewrite_no_pump_takes_rolls_the_transaction_back() -> None:
                 txn.insert(5, b"row")
         assert txn.state is TransactionState.ROLLED_BACK
     assert steps(cluster) == ["begin", "roll_back", "forget"]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_rows_that_a_pump_may_have_are_never_written_again_with_others(cancelled: bool) -> None:
+    """The answer to the prewrite is lost, and the program goes on with the transaction."""
+    cluster, publisher = await publisher_of("a")
+    write = cluster.transport.write
+
+    async def loses_answer(address: str, cluster_id: int, payload: bytes, timeout_s: float) -> None:
+        await write(address, cluster_id, payload, timeout_s)
+        if cancelled:
+            await asyncio.Event().wait()
+        raise TransportFailure(Failure.UNREACHABLE, "no answer")
+
+    async with publisher:
+        txn = publisher.transaction(ttl_s=300.0)
+        await txn.begin()
+        txn.insert(5, b"row")
+        cluster.transport.write = loses_answer  # type: ignore[method-assign]
+        prewrite = asyncio.ensure_future(txn.prewrite())
+        await settle()
+        with pytest.raises(TransactionOver, match="prewriting"):
+            txn.insert(5, b"another one")
+        if cancelled:
+            prewrite.cancel()
+        await cluster.time.run(100.0)
+        with pytest.raises(asyncio.CancelledError if cancelled else WriteFailed):
+            await prewrite
+        cluster.transport.write = write  # type: ignore[method-assign]
+        with pytest.raises(TransactionOver, match="rolled back"):
+            txn.insert(5, b"another one")
+        with pytest.raises(TransactionOver, match="rolled back"):
+            await txn.commit()
+        assert {payload for payload in cluster.pumps["a"].payloads} == {cluster.pumps["a"].payloads[0]}
+    assert steps(cluster) == ["begin", "roll_back", "forget"]
+
+
+async def test_a_transaction_that_ends_while_a_pump_gets_its_rows_stays_ended() -> None:
+    cluster, publisher = await publisher_of("a")
+    async with publisher:
+        txn = publisher.transaction()
+        await txn.begin()
+        txn.insert(5, b"row")
+        commit = asyncio.ensure_future(txn.commit())
+        await asyncio.sleep(0)
+        with pytest.raises(TransactionOver, match="prewriting"):
+            await txn.commit()
+        await txn.roll_back()
+        with pytest.raises(TransactionOver, match="rolled back"):
+            await commit
+        assert txn.state is TransactionState.ROLLED_BACK
+    assert "commit" not in steps(cluster)
 
 
 async def test_the_entry_stays_while_the_commit_is_not_delivered() -> None:
