@@ -13,14 +13,14 @@ Tests  tests/spark/effects/test_row_effects.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from drainer.reading.archive.columns.binlog_arrays import binlog_rows
+from drainer.reading.archive.columns.binlog_arrays import BinlogRows, binlog_rows
 from drainer.reading.archive.columns.pb_arrays import Numbers
 from drainer.reading.archive.columns.row_arrays import RowArrays, RowSpans
 from drainer.reading.archive.decode.definitions import Definitions
@@ -86,6 +86,8 @@ class RowEffects:
                 return None
             if row_filter.table is not None:
                 of_table.setdefault(row_filter.table, []).append(number)
+        if _have_one_target(rows, of_table):
+            return None
         tables = {}
         for table, numbers in of_table.items():
             chosen = np.flatnonzero(np.isin(rows.table, numbers))
@@ -165,3 +167,17 @@ def only(versions: AbstractSet[TableVersion], items: Iterable[Transaction]) -> I
         tables = tuple(events for events in item.tables if events.table in versions)
         if tables:
             yield replace(item, tables=tables)
+
+
+def _have_one_target(rows: BinlogRows, of_table: Mapping[TableVersion, list[int]]) -> bool:
+    """Whether a binlog has rows of several tables that are one downstream: in which order those come is the
+    translator's business."""
+    targets: dict[tuple[str, str], list[list[int]]] = {}
+    for table, numbers in of_table.items():
+        targets.setdefault(table.downstream, []).append(numbers)
+    for tables in targets.values():
+        if len(tables) > 1:
+            binlogs = [np.unique(rows.binlog[np.isin(rows.table, numbers)]) for numbers in tables]
+            if len(np.unique(np.concatenate(binlogs))) < sum(map(len, binlogs)):
+                return True
+    return False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from drainer.stream.pull.merged import Merged, Spilled
 from drainer.stream.pull.range_reader import PumpSet
 from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
-from drainer.stream.translate.row_filter import row_events
+from drainer.stream.translate.row_filter import RowFilter, row_events
 from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, TableEvents, TableVersion, Transaction
 from pumpclient.publish.transaction import Kind
@@ -303,6 +304,31 @@ def test_binlogs_that_rules_are_about_are_translated() -> None:
         effects = RowEffects(known, known.number_of, frozenset(), BUCKETS)
         found = effects.of_binlogs(*first_stretch("types", rules)[:2])
         assert (found is None) == bool(rules.passed_over)
+
+
+def test_binlogs_with_rows_of_several_tables_of_one_target_are_translated() -> None:
+    """Pumps send tables in any order: a row that moves would come before it goes."""
+    version = table(unsigned=False)
+    apart = [replace(version, info=replace(version.info, id=number)) for number in (7, 8)]
+    (first, second) = (next(iter(history(one, random.Random(1), unsigned=False))) for one in apart)
+    both = replace(first, tables=(*first.tables, *second.tables))
+    rules = SimpleNamespace(passed_over=frozenset())
+
+    def taken(transactions: Sequence[Transaction], target: str) -> bool:
+        tables = {one.info.id: replace(one, target=("db", target.format(one.info.id))) for one in apart}
+        translator: Any = SimpleNamespace(
+            rules=rules,
+            catch_up=lambda *_: None,
+            row_filter=lambda number, *_: RowFilter(1, tables[number]),
+        )
+        entries = [Merged(one.commit_ts, canonical(one), None) for one in transactions]
+        known = Definitions()
+        effects = RowEffects(known, known.number_of, frozenset(), BUCKETS)
+        return effects.of_binlogs(entries, translator) is not None
+
+    assert taken([both], "t{}")
+    assert not taken([both], "all")
+    assert taken([first, replace(second, commit_ts=first.commit_ts + 1)], "all")
 
 
 def test_a_large_binlog_is_read_while_it_is_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
