@@ -36,7 +36,7 @@ class Drift:
         self._rows: Counter[str] = Counter()
         self._texts: dict[str, Counter[str]] = {}
         self._logged_s: dict[tuple[str, str], float] = {}
-        self._last_s = 0.0  # wall time of the last row that was counted, 0 before it
+        self._last_s = self._texts_last_s = 0.0  # wall time of what was counted last, 0 before it
 
     @property
     def total(self) -> int:
@@ -55,7 +55,9 @@ class Drift:
 
     def status(self) -> MismatchStatus:
         """For `/status`."""
-        return MismatchStatus(rows=self.rows(), texts=self.texts(), last_s=self._last_s)
+        return MismatchStatus(
+            rows=self.rows(), texts=self.texts(), last_s=self._last_s, texts_last_s=self._texts_last_s
+        )
 
     def load(self, kept: MismatchStatus) -> None:
         """Count on from what another process has counted."""
@@ -63,7 +65,7 @@ class Drift:
             self._rows.update(kept.rows)
             for table, columns in kept.texts.items():
                 self._texts.setdefault(table, Counter()).update(columns)
-            self._last_s = max(self._last_s, kept.last_s)
+            self._last_s, self._texts_last_s = kept.last_s, kept.texts_last_s
 
     def note(self, rows: Mapping[str, int], texts: Mapping[str, int], first_ts: Ts, last_ts: Ts) -> None:
         """Count rows by table, and values by table and column with a dot between them."""
@@ -93,6 +95,7 @@ class Drift:
         with self._lock:
             columns = self._texts.setdefault(table, Counter())
             columns[column] += values
+            self._texts_last_s = self._clock.wall_s()
             total = columns[column]
         metrics.FOREIGN_TEXT.labels(table, column).inc(values)
         if self._may_log(column, table):

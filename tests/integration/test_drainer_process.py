@@ -103,7 +103,7 @@ def test_life_of_a_process(
     (tmp_path / "data").mkdir()
     early_rows = {"job_id": 7, "commit_ts": 100, "last_s": 1.5, "tables": ["d.t"], "schema_version": 3}
     lack = {"job_id": 6, "commit_ts": 90, "tables": ["d.t"], "missing": ["key k"]}
-    drift = {"Rows": {"d.t": 3}, "Texts": {"d.t": {"c": 2}}, "LastS": 1.5}
+    drift = {"Rows": {"d.t": 3}, "Texts": {"d.t": {"c": 2}}, "LastS": 1.5, "TextsLastS": 2.5}
     findings = {"early_rows": {"told": [early_rows]}, "missing": [lack], "drift": drift}
     (tmp_path / "data" / "findings.json").write_text(json.dumps(findings))
     process = Forked("drainer", command(tmp_path, etcd_clean, status_port, downstream(mariadb)))

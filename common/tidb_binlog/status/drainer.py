@@ -62,12 +62,13 @@ class LaneStatus(Struct, kw_only=True):
 
 
 class MismatchStatus(Struct, kw_only=True, rename="pascal"):
-    """Rows by table that were not downstream as they should be, values that a column cannot have. `last_s`:
-    when the last such row came, seconds since 1970."""
+    """Rows by table that were not downstream as they should be, values that a column cannot have. `last_s`,
+    `texts_last_s`: when the last of them came, seconds since 1970."""
 
     rows: dict[str, int] = {}
     texts: dict[str, dict[str, int]] = {}
     last_s: float = 0.0
+    texts_last_s: float = 0.0
 
 
 class SourceStatus(Struct, kw_only=True):

@@ -92,11 +92,17 @@ def _not_verified(document: DrainerDocument) -> Iterator[Said]:
 
 def _drift(document: DrainerDocument) -> Iterator[Said]:
     """An error for a while, as the alert has it, and told until a comparison finds the downstream equal."""
-    drift, verify = document.drift or MismatchStatus(), document.verify or VerifyStatus()
-    if drift.rows and not (verify.state == "equal" and verify.began_s > drift.last_s):
+    drift = document.drift or MismatchStatus()
+    if drift.rows and not _equal_since(document, drift.last_s):
         is_recent = (document.time or 0.0) - drift.last_s < RECENT_S
         text = f"has met rows downstream that were not as they should be: {_rows(drift.rows)}"
         yield Said(text, severity="" if is_recent else WARNING, is_past=True)
+
+
+def _equal_since(document: DrainerDocument, last_s: float) -> bool:
+    """Whether a comparison that began after that came upon no difference."""
+    verify = document.verify or VerifyStatus()
+    return verify.state == "equal" and verify.began_s > last_s
 
 
 def _rows(of: dict[str, int]) -> str:
@@ -104,7 +110,8 @@ def _rows(of: dict[str, int]) -> str:
 
 
 def _text_lost(document: DrainerDocument) -> Iterator[Said]:
-    if document.drift and document.drift.texts:
+    """Told until a comparison finds the downstream equal."""
+    if document.drift and document.drift.texts and not _equal_since(document, document.drift.texts_last_s):
         columns = [f"{table}.{column}" for table, of in document.drift.texts.items() for column in of]
         text = f"the downstream's character set does not have some texts of {', '.join(columns)}"
         yield Said(text, is_past=True)
@@ -112,9 +119,7 @@ def _text_lost(document: DrainerDocument) -> Iterator[Said]:
 
 def _early_rows(document: DrainerDocument) -> Iterator[Said]:
     """Told until a comparison finds the downstream equal."""
-    verify = document.verify or VerifyStatus()
-    equal_s = verify.began_s if verify.state == "equal" else 0.0
-    if early := [ddl for ddl in document.early_rows or () if ddl.last_s >= equal_s]:
+    if early := [ddl for ddl in document.early_rows or () if not _equal_since(document, ddl.last_s)]:
         tables = ", ".join(dict.fromkeys(table for ddl in early for table in ddl.tables[:1]))
         text = f"rows that were written during an ALTER TABLE may lack values, or be gone: {tables}"
         yield Said(text, is_past=True)

@@ -202,6 +202,9 @@ def test_what_is_long_past_is_told_until_a_comparison_is_equal() -> None:
     equal = {"state": "equal", "began_s": NOW_S - 3700}
     assert [one.severity for one in troubles(Drift=drift, Verify=equal)] == [WARNING]
     assert troubles(Drift=drift, Verify=equal | {"began_s": NOW_S - 3500}) == []
+    texts = {"Texts": {"a.b": {"c": 2}}, "TextsLastS": NOW_S - 3600}
+    assert [one.severity for one in troubles(Drift=texts, Verify=equal)] == [WARNING]
+    assert troubles(Drift=texts, Verify=equal | {"began_s": NOW_S - 3500}) == []
     assert troubles(WentBack=[{"time": NOW_S - 3600, "why": "w"}]) == []
     # The Drainer was behind: it took the DDL while the comparison ran, or after it.
     early = [

@@ -45,6 +45,7 @@ def test_all_that_is_told_outlives_the_process(tmp_path: Path) -> None:
     (kept,) = {str(life(tmp_path / "findings.json").drift.status()) for _ in range(2)}
     assert kept == str(second.drift.status())
     assert (second.drift.total, second.drift.texts()) == (4, {"d.t": {"c": 3}})
+    assert 0.0 < first.drift.status().texts_last_s <= second.drift.status().texts_last_s
 
 
 def test_what_is_told_is_kept_at_once(tmp_path: Path) -> None:

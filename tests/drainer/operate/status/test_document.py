@@ -101,6 +101,7 @@ async def test_the_go_keys_come_first() -> None:
         "Rows": {"shop.orders": 3},
         "Texts": {"shop.orders": {"note": 1}},
         "LastS": 9.0,
+        "TextsLastS": 0.0,
     }
     json.dumps(document)
 
