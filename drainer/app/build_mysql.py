@@ -363,6 +363,7 @@ def joining_of(assembled: Assembled, settings: DrainerConfig, upstream: Upstream
         assembled.runner.sink.quarantine,
         functools.partial(assembled.store.guard_ddl, role=JOIN),
         SystemClock(),
+        assembled.runner.rules.at,
     )
 
 

@@ -499,6 +499,10 @@ class RuleTaking:
         """Digests of the files that rules name, as they were taken last."""
         return self._change.made_of
 
+    def at(self, ts: Ts) -> Rules:
+        """Those by which a transaction of the stream goes out."""
+        return self._change.at(ts)
+
     def check(self, rules: Rules) -> None:
         """Raises `ConfigError`, `Rejected` for rules that cannot be taken."""
         self._change.check(rules, self._sink.waits_for)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ from drainer.points.load.reconcile import Mode
 from drainer.points.load.table_copy import check_columns
 from drainer.points.load.timestamp_pass import Passed, TimestampPass
 from drainer.points.load.upstream_schema import UpstreamTables, schema_at
+from drainer.stream.rules.rule_set import Rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.translate.translator import Translator
 from tidb_binlog.backoff import Backoff
@@ -65,8 +66,9 @@ WORKERS_MAX: Final = 2
 
 
 class Joining:
-    """`guard`: of sessions that run DDL for it. Loads what the quarantine says is to be loaded, one after the
-    other (`run`), and takes orders for more (`ask`) and for less (`give_up`)."""
+    """`guard`: of sessions that run DDL for it; `rules_at`: by which the stream goes out. Loads what the
+    quarantine says is to be loaded, one after the other (`run`), and takes orders for more (`ask`) and for
+    less (`give_up`)."""
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class Joining:
         quarantine: QuarantineController,
         guard: Guard,
         clock: Clock,
+        rules_at: Callable[[Ts], Rules],
     ) -> None:
         self._settings = settings
         self._upstream = upstream
@@ -87,6 +90,7 @@ class Joining:
         self._quarantine = quarantine
         self._guard = guard
         self._clock = clock
+        self._rules_at = rules_at
         self._target = target_of(settings)
         self._progress = LoadProgress(settings.checkpoint_schema, upstream.cluster_id)
         self._counters = Counters()
@@ -258,17 +262,18 @@ class Joining:
 
     async def _load(self, entry: Entry) -> None:
         settings, session = self._settings, DownstreamSession(self._target)
-        began_s = self._clock.monotonic_s()
+        began_s, now_ts = self._clock.monotonic_s(), await self._upstream.oracle.timestamp()
+        rules = self._rules_at(now_ts)
         job = Job(
             settings,
             self._upstream,
             self._nodes,
-            self._translator.rules,
+            rules,
             self._target,
             upstream_target_of(settings),
             session,
             self._progress,
-            await self._upstream.oracle.timestamp(),
+            now_ts,
             Mode.REPLACE,
             entry.rate_rows,
             min(WORKERS_MAX, settings.worker_count),
@@ -284,7 +289,9 @@ class Joining:
                 done = await self._make_anew(job, entry, stored)
             else:
                 part = _Part(job, self._quarantine, self._guard)
-                done = await passes(job, part, stored)
+                # What waits since then went out by other rules: it would not fit a copy by those of now.
+                is_by_others = self._rules_at(stored.ts).text != rules.text
+                done = await passes(job, part, stored, later=is_by_others)
         finally:
             await asyncio.to_thread(session.close)
         seconds = round(self._clock.monotonic_s() - began_s, 3)

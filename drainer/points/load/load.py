@@ -240,9 +240,11 @@ class Load:
         return await passes(job, Everything(job), stored)
 
 
-async def passes(job: Job, scope: Scope, stored: LoadState | None) -> Passed:
-    """One timestamp after the other, until everything is copied at one. Raises as `Load.run`."""
-    at_ts = stored.ts if stored is not None and not job.settings.from_outcome_table else 0
+async def passes(job: Job, scope: Scope, stored: LoadState | None, *, later: bool = False) -> Passed:
+    """One timestamp after the other, until everything is copied at one. `later`: what is stored will not do.
+    Raises as `Load.run`."""
+    may_go_on = not later and not job.settings.from_outcome_table
+    at_ts = stored.ts if stored is not None and may_go_on else 0
     losses = 0
 
     def say(why: str) -> None:

@@ -198,6 +198,10 @@ class RuleChange:
         """Of the rules that were asked for last, in force or about to be."""
         return self._wanted.rows.made_of
 
+    def at(self, ts: Ts) -> Rules:
+        """Those by which a transaction of the stream goes out, as far as they are stored."""
+        return self._wanted if self._history is None else self._history.at(ts)
+
     @property
     def asked(self) -> bool:
         """Whether a reload waits for it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +27,8 @@ from drainer.points.load.counters import Counters
 from drainer.points.load.join_routes import add_refusals, add_routes
 from drainer.points.load.joining import Joining, _Part
 from drainer.points.load.table_copy import NotAsPublished
-from drainer.stream.rules.rule_set import read_rules
+from drainer.points.load.timestamp_pass import Passed
+from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.stream.schema.tracker import SchemaTracker
 from drainer.stream.schema.upstream_schema import read_whole
 from drainer.stream.translate.translator import Translator
@@ -68,14 +69,24 @@ class Waiting:
         return [{"job_id": 1, "loads": False}, {"job_id": 2, "loads": True}]
 
 
-async def joining(bed: Bed, waiting: Waiting, **options: Any) -> Joining:
+async def joining(
+    bed: Bed, waiting: Waiting, rules_at: Callable[[int], Rules] | None = None, **options: Any
+) -> Joining:
     bed.options |= options
     settings = bed.settings()
     tracker: SchemaTracker = await read_whole(bed.upstream.history, 0, 1 << 62)
     translator = Translator(tracker, read_rules(settings))
     quarantine: Any = waiting
     return Joining(
-        settings, bed.upstream, bed.nodes, tracker, translator, quarantine, lambda _: None, SystemClock()
+        settings,
+        bed.upstream,
+        bed.nodes,
+        tracker,
+        translator,
+        quarantine,
+        lambda _: None,
+        SystemClock(),
+        rules_at or (lambda ts: translator.rules),
     )
 
 
@@ -270,6 +281,34 @@ async def test_a_load_is_gone_on_with_at_its_rate_and_at_no_other(bed: Bed) -> N
     assert await ask(-1) is await ask(500) is entry
     with pytest.raises(Conflict, match=r"another rate, 500 rows a second"):
         await ask(0)
+
+
+@pytest.mark.parametrize("changed_ts", [99, 101])
+async def test_a_copy_by_rules_of_before_is_not_gone_on_with_by_those_of_now(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, changed_ts: int
+) -> None:
+    """What waits since its timestamp went out by the rules of then: rows that these left out would stay as
+    they were at that timestamp."""
+    two_tables(bed)
+    begun: list[tuple[str, bool]] = []
+
+    async def notes(job: Any, scope: Any, stored: LoadState | None, *, later: bool) -> Passed:
+        assert stored is not None
+        begun.append((job.rules.text, later))
+        return Passed(stored.ts, 1, ())
+
+    monkeypatch.setattr("drainer.points.load.joining.passes", notes)
+    now, waiting = replace(read_rules(bed.settings()), text="now"), Waiting()
+    joins = await joining(bed, waiting, lambda ts: now if ts > changed_ts else replace(now, text="before"))
+    entry = await joins.ask([f"{SCHEMA}.*"], replacing=False, asked_from="here")
+    connection = bed.connect()
+    waiting.asked[0].also(connection)
+    state = LoadState(1, JOINING, 100, "replace", "drainer")
+    LoadProgress("tidb_binlog", CLUSTER).put_state(connection, state)
+    connection.commit()
+    connection.close()
+    await joins._load(entry)
+    assert begun == [("now", changed_ts > 100)]
 
 
 async def test_a_load_that_was_given_up_stores_nothing_any_more(bed: Bed) -> None:

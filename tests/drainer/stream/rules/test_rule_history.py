@@ -154,7 +154,8 @@ def test_a_wider_filter_says_which_rows_are_missing_and_what_brings_them(
 
     narrow, wide = configured(replicate_do_db=("e",)), configured(replicate_do_db=("e", "d"))
     change = RuleChange(Stream(), wide, StoredBasis(RuleHistory.since(0, narrow).to_json()))  # type: ignore[arg-type]
-    change.take(change.following(1000, 1000))
+    change.take(change.following(1000, 999))
+    assert [change.at(ts).text for ts in (1000, 1001)] == [narrow.text, wide.text]
     (record,) = (record for record in caplog.records if "are not downstream" in record.getMessage())
     fields = record.fields  # type: ignore[attr-defined]
     assert (fields["tables"], fields["more"]) == ([f"d.t{number:02}" for number in range(20)], 5)
