@@ -53,7 +53,7 @@ async def recovered(target: Target, path: Path) -> None:
     """Once those who were killed are gone downstream."""
     while True:
         try:
-            await world.recover(target, path)
+            await world.recovery(target, path).run()
             return
         except AtWork:
             end_sessions(target)

@@ -201,7 +201,7 @@ async def test_a_recovery_that_was_killed_goes_on(target: Target, tmp_path: Path
         await asyncio.gather(task, return_exceptions=True)
     while True:  # what a killed process was connected with is gone, sooner or later
         try:
-            await world.recover(target, path)
+            await world.recovery(target, path).run()
             break
         except AtWork:
             end_sessions(target)
@@ -402,7 +402,7 @@ async def test_nobody_is_pushed_aside_who_is_connected(target: Target, tmp_path:
     living = CheckpointStore(target, world.CLUSTER_ID, schema=world.SCHEMA)
     living.start(2, 1, 500)
     with pytest.raises(AtWork, match=f"connection ids {living.session.open().session_id}"):
-        await world.recover(target, tmp_path / "relay")
+        await world.recovery(target, tmp_path / "relay").run()
     living.hold()  # it goes on
     living.close()
     await world.recover(target, tmp_path / "relay")
@@ -504,12 +504,7 @@ async def test_a_statement_that_a_dead_drainer_left_running_is_waited_for(
     left = connect(target)
     session_lock.claim(left, session_lock.Claims(world.SCHEMA, world.CLUSTER_ID).name(session_lock.DDL))
     with pytest.raises(AtWork, match=f"connection ids {left.session_id}"):
-        await world.recover(target, path)
+        await world.recovery(target, path).run()
     left.close()
-    while True:  # the server gives it up soon
-        try:
-            await world.recover(target, path)
-            break
-        except AtWork:
-            await asyncio.sleep(0)
+    await world.recover(target, path)
     assert count(target) == (3, 3)

@@ -48,7 +48,7 @@ from drainer.txn import Ddl, Item
 from tests.drainer.support import recorded
 from tests.drainer.support.apply_life import clean
 from tests.rig.workload.limits import MARIADB
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.errors import BinlogError
 
@@ -158,6 +158,8 @@ def recovery(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] =
 
 
 async def recover(target: Target, path: Path, lanes: int = 2, rules: Sequence[Rule] = ()) -> Summary:
+    """Once the server has given up what was connected before."""
+    await until(lambda: not inspect(target, SCHEMA, CLUSTER_ID).sessions, "the sessions of before are gone")
     async with asyncio.timeout(PATIENCE_S):
         return await recovery(target, path, lanes, rules).run()
 
