@@ -42,7 +42,7 @@ class Refusal:
     def is_about(self, key: str) -> bool:
         """Whether the server's text names this key: with its table's name before it, or without."""
         table = self.table.version.downstream[1]
-        return self.name.lower() in (key.lower(), f"{table}.{key}".lower())
+        return bool(key) and self.name.lower() in (key.lower(), f"{table}.{key}".lower())
 
 
 class RowsRefused(DownstreamError):

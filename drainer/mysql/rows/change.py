@@ -79,6 +79,7 @@ class TableTarget:
     rows in place whose unique values did not change, because something downstream would go with the row; of
     KEYLESS, one that updates a row. `repeats`: rows may come again: an engine without transactions may keep a
     part of a batch, lanes may have applied a part of what waits.
+    `row_key`: what the key of a row is called downstream; "" if it is none, or merges keys of the upstream.
     `fillers`: columns that only the downstream has, and what a born row gets there. `collations`: by which
     rows are spread, one a column of the key, None for a binary one; only where spread is BY_COLLATED_KEY.
     """
@@ -92,6 +93,7 @@ class TableTarget:
     fold_id: int
     keyed: bool = True
     gentle: bool = False
+    row_key: str = ""
     fillers: tuple[tuple[str, bytes], ...] = ()
     repeats: bool = False
     collations: tuple[Collation | None, ...] = ()

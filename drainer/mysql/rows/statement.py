@@ -30,6 +30,7 @@ from drainer.mysql.rows.change import (
     OP,
     PUT_INSERT,
     PUT_MOVED,
+    PUTS,
     REMOVE,
     ROW,
     TABLE,
@@ -103,24 +104,38 @@ class Statement:
 
 
 def statements(
-    folds: Iterable[TableFold], bytes_max: int, *, replaying: bool, cut: bool = False
+    folds: Iterable[TableFold],
+    bytes_max: int,
+    *,
+    replaying: bool,
+    cut: bool = False,
+    removes_new: bool = False,
 ) -> Iterator[Statement]:
     """All statements of a batch. `replaying`: rows may already be there or be gone (safe mode).
+    `removes_new`: rows of new keys may be there, where they are no others: of one that LOAD DATA ... REPLACE
+    leaves as it is TiDB says INSERT alone. They count as drift.
 
     `cut`: the batch has a part of a transaction only. What the rows were is known, but a row of another part
     may hold a unique value until its turn comes.
     """
     for net in folds:
         again = replaying or net.table.repeats
-        yield from removals(net, bytes_max, replaying=again, cut=cut)
+        yield from removals(net, bytes_max, replaying=again, cut=cut, removes_new=removes_new)
         yield from writes(net, bytes_max, replaying=again, cut=cut)
 
 
-def removals(net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False) -> Iterator[Statement]:
+def removals(
+    net: TableFold, bytes_max: int, *, replaying: bool, cut: bool = False, removes_new: bool = False
+) -> Iterator[Statement]:
     """What has to go before anything is written."""
     if net.table.keyed:
         repeats = replaying or net.table.version.partial
-        for table, changes in _by_target(net, net.removals(replaying=repeats, cut=cut)):
+        changes_first = net.removals(replaying=repeats, cut=cut)
+        if removes_new and net.table.form is Form.REWRITE and net.table.row_key and not repeats:
+            changes_first += [
+                last for key, last in net.last.items() if last[OP] in PUTS and not net.was_there(key)
+            ]
+        for table, changes in _by_target(net, changes_first):
             yield from _deletes(net, table, changes, bytes_max, counts=not (repeats or cut))
 
 
@@ -196,8 +211,10 @@ def _deletes(
     literals = _key_literals(table, removals)
     for start, end in _cut(literals, space, keys.joint_bytes, keys.rows_max or ROWS_MAX):
         sql = head + keys.condition(literals[start:end])
-        least = sum(net.was_there(change[KEY]) for change in removals[start:end])
-        yield Statement(table, sql, (least, end - start) if counts else None)
+        some = removals[start:end]
+        least = sum(net.was_there(change[KEY]) for change in some)
+        most = least + sum(change[OP] not in PUTS and not net.was_there(change[KEY]) for change in some)
+        yield Statement(table, sql, (least, most) if counts else None)
 
 
 def _head(table: TableTarget, verb: bytes) -> bytes:

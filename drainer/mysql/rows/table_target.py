@@ -104,6 +104,7 @@ def target_of(
         fold_id=fold_id,
         keyed=form is not Form.KEYLESS,
         gentle=not how.replaceable and _may_stay(form, facts, downstream),
+        row_key=_row_key(sql, downstream) if downstream and facts.unique else "",
         fillers=how.fillers,
         repeats=repeats,
         collations=by,
@@ -115,6 +116,11 @@ def _collation(
 ) -> Collation | None:
     theirs = downstream.column(column.name)
     return None if theirs is None or is_binary(theirs) else collations[theirs.collation]
+
+
+def _row_key(sql: SqlPlan, downstream: DownstreamTable) -> str:
+    names = {column.name.lower() for column in sql.key_columns}
+    return next((index.name for index in downstream.unique_keys if index.columns == names), "")
 
 
 def _may_stay(form: Form, facts: KeyFacts, downstream: DownstreamTable | None) -> bool:

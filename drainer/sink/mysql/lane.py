@@ -302,6 +302,8 @@ class Lane(threading.Thread):
                 return self._wait(Trouble.INTERRUPTED, "a table was changed downstream")
             if trouble is None and self._is_gone(work, error):
                 return self._wait(Trouble.INTERRUPTED, "a constraint went, which the upstream has given up")
+            if trouble is None and self._may_be_there(work):
+                return self._wait(Trouble.INTERRUPTED, "rows that come are there")
             self._roll_back(work, trouble)
             if trouble is None:
                 doing = f"applying rows of {work.range_text} to {described(self._running)}"
@@ -320,6 +322,15 @@ class Lane(threading.Thread):
             return False
         work.asked.add(refusal.name)
         return self._ask(work, refusal)
+
+    def _may_be_there(self, work: Work) -> bool:
+        """Whether rows that come are there, and are to be removed first: once."""
+        refusal = work.refusal
+        if work.replaying or work.removes_new or not (refusal and refusal.is_about(refusal.table.row_key)):
+            return False
+        work.removes_new, work.prepared = True, None
+        self._roll_back(work, Trouble.LOCK)
+        return True
 
     def _ask(self, work: Work, refusal: Refusal) -> bool:
         """Whether the rows may be tried once more because more is known by now."""
@@ -378,7 +389,8 @@ class Lane(threading.Thread):
             prepared: list[Statement] = []
             for net in folds:
                 self._running = net.table
-                prepared += statements((net,), self._bytes_max, replaying=work.replaying, cut=work.cut)
+                how = {"replaying": work.replaying, "cut": work.cut, "removes_new": work.removes_new}
+                prepared += statements((net,), self._bytes_max, **how)
             self._running = None
             work.log_first |= any(net.table.repeats for net in folds)  # what COMMIT has no say in
             return prepared

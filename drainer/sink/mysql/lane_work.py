@@ -62,6 +62,7 @@ class Work:
         self.asked: set[str] = set()  # constraints that it broke
         self.about: set[str] = set()  # tables whose keys were asked about
         self.refusal: Refusal | None = None  # what it breaks for good
+        self.removes_new = False  # rows may be there that TiDB calls new
         self.checks_at_once = False  # each statement says what it breaks, and not COMMIT
 
     @property

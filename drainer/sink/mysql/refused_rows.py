@@ -62,7 +62,7 @@ def _refused(
 ) -> Change | None:
     """The first row that is refused like that; what comes before it is written and not committed."""
     again = work.replaying or net.table.repeats
-    for statement in removals(net, 1, replaying=again, cut=work.cut):
+    for statement in removals(net, 1, replaying=again, cut=work.cut, removes_new=work.removes_new):
         execute(connection, statement)
     for change, row_fold in _alone(net):
         for statement in writes(row_fold, 1, replaying=again, cut=work.cut):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from drainer.mysql.literal.downstream_column import DownstreamColumn
@@ -97,6 +99,17 @@ def test_a_row_that_came_and_went_may_be_there_or_not() -> None:
     target = seen(KEYED)
     (statement,) = made(put(target, 1, 5), remove(target, 1, 5), remove(target, 2, 5))
     assert (statement.sql, statement.expected) == (b"DELETE FROM `s`.`t` WHERE `id` IN (1,2)", (1, 2))
+
+
+@pytest.mark.parametrize("row_key", ["PRIMARY", ""])
+def test_rows_of_new_keys_are_removed_first_where_they_are_no_others(row_key: str) -> None:
+    assert seen(KEYED, ID, V).row_key == "PRIMARY"
+    target = replace(seen(KEYED), form=Form.REWRITE, row_key=row_key)
+    changes = put(target, 1, 5), change(target, 2, 5, 6), put(target, 3, 7), remove(target, 3, 7)
+    removal, _ = statements(fold(changes), 1 << 20, replaying=False, removes_new=True)
+    assert removal.sql == b"DELETE FROM `s`.`t` WHERE `id` IN (%b)" % (b"2,3,1" if row_key else b"2,3")
+    assert removal.expected == (1, 2)  # one of a new key is drift
+    assert len(list(statements(fold(changes), 1 << 20, replaying=False))) == 2
 
 
 @pytest.mark.parametrize("bytes_max", [80, 100, 200])

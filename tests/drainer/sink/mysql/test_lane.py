@@ -366,16 +366,16 @@ def test_statements_are_as_long_as_the_session_takes(
     server.packet, sizes, cuts = packet, list[int](), list[Any]()
     made_ = lane_module.statements
 
-    def noted(folds: Any, bytes_max: int, *, replaying: bool, cut: bool) -> Any:
+    def noted(folds: Any, bytes_max: int, **how: bool) -> Any:
         sizes.append(bytes_max)
-        cuts.append((replaying, cut))
-        return made_(folds, bytes_max, replaying=replaying, cut=cut)
+        cuts.append(how)
+        return made_(folds, bytes_max, **how)
 
     monkeypatch.setattr(lane_module, "statements", noted)
     world = World(server)
     world.offer(KEYED, 1)
     world.run()
-    assert (sizes, cuts) == ([most], [(False, False)])
+    assert (sizes, cuts) == ([most], [{"replaying": False, "cut": False, "removes_new": False}])
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])

@@ -281,6 +281,20 @@ def test_a_row_that_was_there_goes_with_one_that_came_and_went(world: World) -> 
     assert world.rows("t") == []
 
 
+def test_a_row_that_was_there_is_written_again_beside_another_unique_key(world: World) -> None:
+    """The same INSERT alone; a row that has the value of the other key is in the way as before."""
+    target = world.made(UNIQUE, "t", INT_DDL + ", UNIQUE KEY uv(v)")
+    world.run(f"INSERT INTO {SCHEMA}.t VALUES (9, 3, 'a'), (7, 5, 'mine')")
+    world.start()
+    world.offer(target, insert(UNIQUE, 8, 2, "b"), insert(UNIQUE, 9, 3, "a"))
+    world.committed()
+    assert world.rows("t") == [(7, 5, "mine"), (8, 2, "b"), (9, 3, "a")]
+    assert world.drift.rows() == {"lane_test.t": 1}
+    world.offer(target, insert(UNIQUE, 9, 5, "c"))
+    assert "key 'uv'" in str(world.refused())
+    assert world.rows("t") == [(7, 5, "mine"), (8, 2, "b"), (9, 3, "a")]
+
+
 @pytest.mark.parametrize("in_one_batch", [False, True])
 def test_an_image_without_a_column_that_a_ddl_takes_away_meets_its_row(
     world: World, *, in_one_batch: bool
