@@ -113,7 +113,7 @@ def statements(
 ) -> Iterator[Statement]:
     """All statements of a batch. `replaying`: rows may already be there or be gone (safe mode).
     `removes_new`: rows of new keys may be there, where they are no others: of one that LOAD DATA ... REPLACE
-    leaves as it is TiDB says INSERT alone. They count as drift.
+    leaves as it is TiDB says INSERT alone. They count as drift. Not where something downstream would go too.
 
     `cut`: the batch has a part of a transaction only. What the rows were is known, but a row of another part
     may hold a unique value until its turn comes.
@@ -131,7 +131,8 @@ def removals(
     if net.table.keyed:
         repeats = replaying or net.table.version.partial
         changes_first = net.removals(replaying=repeats, cut=cut)
-        if removes_new and net.table.form is Form.REWRITE and net.table.row_key and not repeats:
+        may_go = net.table.form is Form.REWRITE and net.table.row_key and not net.table.gentle
+        if removes_new and may_go and not repeats:
             changes_first += [
                 last for key, last in net.last.items() if last[OP] in PUTS and not net.was_there(key)
             ]

@@ -110,6 +110,10 @@ def test_rows_of_new_keys_are_removed_first_where_they_are_no_others(row_key: st
     assert removal.sql == b"DELETE FROM `s`.`t` WHERE `id` IN (%b)" % (b"2,3,1" if row_key else b"2,3")
     assert removal.expected == (1, 2)  # one of a new key is drift
     assert len(list(statements(fold(changes), 1 << 20, replaying=False))) == 2
+    gentle = replace(target, gentle=True)
+    changes = put(gentle, 1, 5), remove(gentle, 3, 7)
+    first, *_ = statements(fold(changes), 1 << 20, replaying=False, removes_new=True)
+    assert first.sql == b"DELETE FROM `s`.`t` WHERE `id` IN (3)"
 
 
 @pytest.mark.parametrize("bytes_max", [80, 100, 200])
