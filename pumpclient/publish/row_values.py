@@ -37,11 +37,7 @@ def row_values(info: TableInfo, row: Row, *, old: bool = False) -> dict[str, Any
     """The row with the names of the table's columns. `old`: one that is there already, perhaps since its
     columns were others: a value that no column takes any more is taken as it is. Raises `InvalidDefinition`,
     `InvalidValue`."""
-    if not isinstance(row, Mapping):
-        try:
-            row = columns_of(row)
-        except ConfigError as error:
-            raise InvalidDefinition(f"a row of table {info.name}: {error.message}", hint=error.hint) from None
+    row = _given(info, row)
     columns = {column.name.lower(): column for column in info.columns}
     values: dict[str, Any] = {}
     for name, value in row.items():
@@ -69,6 +65,28 @@ def row_values(info: TableInfo, row: Row, *, old: bool = False) -> dict[str, Any
                 raise InvalidDefinition(f"the row has no column {column.name} of table {info.name}")
             values[column.name] = column.default
     return values
+
+
+def updated_values(info: TableInfo, before: Row, after: Row) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both rows of an update. A column that the row before has may not be left out of the row after: its
+    default would take the place of its value. Raises as `row_values`."""
+    old, new = _given(info, before), _given(info, after)
+    names = {name.lower() for name in new}
+    if lacking := [name for name in old if name.lower() not in names]:
+        raise InvalidDefinition(
+            f"the row after an update of table {info.name} lacks {', '.join(lacking)}, which that before has",
+            hint="give all columns of both: {**before, **changes}",
+        )
+    return row_values(info, old, old=True), row_values(info, new)
+
+
+def _given(info: TableInfo, row: Row) -> Mapping[str, Any]:
+    if isinstance(row, Mapping):
+        return row
+    try:
+        return columns_of(row)
+    except ConfigError as error:
+        raise InvalidDefinition(f"a row of table {info.name}: {error.message}", hint=error.hint) from None
 
 
 def _fitting(kind: FieldType, value: Any, *, old: bool) -> Any:

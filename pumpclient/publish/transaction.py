@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from pumpclient.errors import InvalidBinlog, InvalidValue, SchemaChanged, TransactionLost, TransactionOver
-from pumpclient.publish.row_values import Row, row_values
+from pumpclient.publish.row_values import Row, row_values, updated_values
 from pumpclient.schema.catalog import Catalog, Fence, Table
 from tidb_binlog.errors import BinlogError
 from tidb_binlog.rowcodec.encoder import UnwritableValue
@@ -164,13 +164,14 @@ class Transaction:
     def update(
         self, table: str | int, before: Row | bytes, after: Row | None = None, *, rowid: int | None = None
     ) -> None:
-        """A row as it was and as it is now, all columns of both; or bytes from `RowEncoder.update`."""
+        """A row as it was and as it is now, all columns of both; or bytes from `RowEncoder.update`. Raises
+        `InvalidDefinition` where the row after lacks a column that the row before has, and as `insert`."""
         if isinstance(before, bytes):
             return self._add_encoded(table, Kind.UPDATE, before)
         if after is None:
             raise InvalidBinlog("an update needs the row before and after", hint="pass both")
         target = self._table(table)
-        old, new = row_values(target.info, before, old=True), row_values(target.info, after)
+        old, new = updated_values(target.info, before, after)
         return self._add_row(target, Kind.UPDATE, lambda: target.encoder.update(old, new, rowid))
 
     def delete(self, table: str | int, row: Row | bytes, *, rowid: int | None = None) -> None:

@@ -339,6 +339,14 @@ async def test_rows_by_name() -> None:
     assert plan.decode_update(mutation.updated_rows[0]) == ((1, "pen"), (1, None))
 
 
+async def test_a_value_that_the_row_before_has_is_not_replaced_by_a_default() -> None:
+    _, publisher = await shop()
+    async with publisher, publisher.transaction() as txn:
+        with pytest.raises(InvalidDefinition, match="lacks item, which that before has"):
+            txn.update("shop.orders", {"id": 1, "item": "cap"}, {"ID": 2})
+        txn.update("shop.orders", {"id": 1}, {"ID": 2, "item": "cap"})
+
+
 @pytest.mark.parametrize("prepared", [False, True])
 async def test_a_table_altered_under_a_transaction_refuses_it(prepared: bool) -> None:
     """And one altered beside it does not."""
