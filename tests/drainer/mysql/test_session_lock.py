@@ -14,7 +14,7 @@ from drainer.mysql.connection import Connection, Target, connect
 from drainer.mysql.errors import SessionError
 from drainer.mysql.rows.change import Position
 from drainer.mysql.session_lock import Claims
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until_here
 from tidb_binlog.errors import Conflict, Unavailable
 
 pytestmark = pytest.mark.integration
@@ -49,7 +49,7 @@ def test_a_name_is_one_sessions_until_it_ends(target: Target) -> None:
     assert session_lock.end(first, [NAME]) == []  # its own
     assert session_lock.end(second, [NAME, "nobody-has-this"]) == [first.thread_id()]  # type: ignore[no-untyped-call]
     assert not is_alive(first)
-    assert session_lock.claim(second, NAME)
+    assert session_lock.claim(second, NAME, wait_s=int(PATIENCE_S)), "once the server has given it up"
     assert is_alive(second)
     second.close()
 
@@ -68,6 +68,7 @@ def test_a_statement_that_runs_is_waited_for_and_an_idle_session_ended(target: T
         session_lock.succeed(newer, NAME)
     third.run(b"DO RELEASE_ALL_LOCKS()")
     running.join()
+    until_here(lambda: session_lock.end_if_idle(newer, NAME), "the server knows that the statement is over")
     session_lock.succeed(newer, NAME)
     assert not is_alive(older)
     assert not session_lock.claim(third, NAME), "the name is the successor's now"
