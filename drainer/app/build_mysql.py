@@ -337,6 +337,7 @@ async def assemble(
             ),
             lambda: translator.rules.router.route,
             translator.sharing,
+            lambda: control.paused,
         ),
         relay=ready.relay,
     )

@@ -296,6 +296,11 @@ class QuarantineController:
     def _freed(self) -> None:
         self.on_change()
 
+    def try_again(self) -> None:
+        """An operator lets all go on."""
+        for queue in self._quarantine.queues:
+            self._ask(queue)
+
     async def run(self) -> None:
         """Task of the daemon: release what is decided, see what was brought about downstream by hand."""
         now_s = asyncio.get_running_loop().time

@@ -82,6 +82,7 @@ class ReleaseDependencies:
     numbers: Iterator[int]  # of decisions
     on_freed: Callable[[], None]  # there may be space on the disk
     in_the_way: Callable[[Ddl], str]  # of other tables with the same target
+    held: Callable[[], bool] = lambda: False  # an operator has paused all that is written
 
 
 class Release:
@@ -128,7 +129,7 @@ class Release:
             return
         cursor = kept.cursor()
         try:
-            while not self.stopping:
+            while not (self.stopping or self._dependencies.held()):
                 item = cursor.next()
                 if not isinstance(item, Transaction) and not await self._drain(queue, kept):
                     return

@@ -106,6 +106,9 @@ class MysqlSink(Sink):
     def lane_states(self) -> list[LaneStatus]:
         return self.lanes.now.states()
 
+    def try_again(self) -> None:
+        self.quarantine.try_again()
+
     def facts(self) -> dict[str, Any]:
         """DDL that waits or lacks something downstream, and what the relay log waits for."""
         return {

@@ -68,7 +68,7 @@ def load_waiting(store: CheckpointStore, *, foreign: bool) -> Waiting:
 class QuarantineSetup:
     """`runner_for` makes a runner that sees schema and routes as they were after one DDL; `bytes_max` may
     wait; `route` gives where tables go now, `sharing` which others go there, if that is known. `jobs`: of an
-    upstream that can be asked.
+    upstream that can be asked. `held`: an operator has paused all that is written.
     """
 
     waiting: Waiting
@@ -80,6 +80,7 @@ class QuarantineSetup:
     jobs: UpstreamJobs | None = None
     route: Callable[[], Route] = lambda: same_names
     sharing: Sharing | None = None
+    held: Callable[[], bool] = lambda: False
 
 
 def open_quarantine(
@@ -128,6 +129,7 @@ def open_quarantine(
             numbers,
             on_freed,
             Shards(waiting, plan.sharing).in_the_way,
+            plan.held,
         )
 
     waiting = Quarantine(plan.waiting.entries, highest_ts, pending_ts)

@@ -202,6 +202,13 @@ async def test_the_schema_is_that_of_where_the_stream_begins(
         assert not any(upstream.away.values()), "the store left while it was asked, and was waited for"
         assert sink.start_ts == (199 if waits else 300)
         assert translated_to == [300], "what came up to there an earlier life may have had"
+        resumed: list[bool] = []
+        quarantine = sink.quarantine
+        monkeypatch.setattr(quarantine, "try_again", lambda: resumed.append(quarantine.dependencies.held()))
+        operating.control.pause()
+        assert quarantine.dependencies.held()
+        operating.control.resume()
+        assert resumed == [False]
         await runner.run(nothing())
         assert await runner.stop(PATIENCE_S) is True
     await nodes.close()

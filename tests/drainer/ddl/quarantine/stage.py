@@ -73,6 +73,7 @@ class Stage:
         bytes_max: int = 1 << 20,
     ) -> None:
         clock = SystemClock()
+        self.held = False
         self.target = target
         self.store = CheckpointStore(target, 1)
         start = self.store.start(2, 100, NOW_TS)
@@ -86,6 +87,7 @@ class Stage:
             lambda frozen: DdlRunner(target, frozen),
             str(path),
             bytes_max,
+            held=lambda: self.held,
         )
         highest_ts = max(position.commit_ts for position in start.positions)
         settings = LaneSettings()

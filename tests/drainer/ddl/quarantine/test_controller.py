@@ -15,6 +15,7 @@ from drainer.ddl import rules as ddl_rules
 from drainer.ddl.quarantine.controller import KEPT, PASSED
 from drainer.ddl.quarantine.entry import RETRY, Entry
 from drainer.ddl.quarantine.load_entry import LoadAsked
+from drainer.ddl.quarantine.queue_state import QueueState
 from drainer.ddl.quarantine.release import Release
 from drainer.ddl.rules import APPLY, REWRITE, SKIP
 from drainer.mysql.connection import Target
@@ -466,6 +467,23 @@ async def test_where_rows_of_others_go_to_the_same_table_a_ddl_runs_while_they_d
     assert s.values("t") == [], "rows after it are not waited for"
     await s.finish(230)
     assert s.values("t") == [210]
+
+
+async def test_what_was_released_stands_as_long_as_an_operator_has_paused(stage: MakeStage) -> None:
+    s = stage()
+    await s.refuse(ddl(200, "ALTER TABLE t FROBNICATE b"))
+    s.controller.divert(row(210, T))
+    s.held = True
+    await s.controller.decide(200, REWRITE, "ALTER TABLE d.t ADD COLUMN b INT", "here")
+    (queue,) = s.controller._quarantine.queues
+    await s.until(lambda: queue.state is QueueState.WAITING)
+    columns = "SELECT column_name FROM information_schema.columns WHERE table_schema='d' AND table_name='t'"
+    assert (s.sql(columns), s.values("t")) == ([("a",)], [])
+    s.held = False
+    s.controller.try_again()
+    assert queue.state is QueueState.READY, "at once"
+    await s.finish(220)
+    assert (s.sql(columns), s.values("t")) == ([("a",), ("b",)], [210])
 
 
 async def test_what_was_dropped_before_a_ddl_that_waits_is_kept_for_it(stage: MakeStage) -> None:
