@@ -9,6 +9,7 @@ from typing import Any
 
 from drainer.app.build import BuildContext
 from drainer.app.build_batch import build_batch
+from drainer.app.savepoint_start import rehearse_without_position
 from drainer.config.options import DrainerConfig
 from drainer.sink.batch.batched_sink import BatchedSink
 from drainer.sink.messages.http_sink import Endpoint, HttpSink
@@ -61,5 +62,6 @@ def endpoint_of(settings: DrainerConfig) -> Endpoint:
 
 async def rehearse(settings: DrainerConfig, cluster_id: int) -> None:
     """See `Builder`."""
+    rehearse_without_position(settings)
     if settings.db_type == "http":
         endpoint_of(settings)

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from drainer.app.build import BuildContext
-from drainer.app.savepoint_start import Place, SavepointStart, without_savepoint
+from drainer.app.savepoint_start import Place, SavepointStart, rehearse_without_position
 from drainer.checkpoint.savepoint import Savepoint
 from drainer.config.options import DrainerConfig
 from drainer.config.sink_options import MESSAGE_BYTES_MAX, OBINLOG
@@ -214,8 +214,7 @@ def sink_settings(settings: DrainerConfig, topic: str) -> SinkSettings:
 
 async def rehearse(settings: DrainerConfig, cluster_id: int) -> None:
     """See `Builder`."""
-    if not settings.has_savepoint_row and Savepoint(settings.data_dir).is_new:
-        raise without_savepoint(settings, "another drainer is active")
+    rehearse_without_position(settings)
     async with contextlib.AsyncExitStack() as ends:
         line = Line()
         options = client_settings(settings, cluster_id)

@@ -115,8 +115,8 @@ class Operating:
         self.state = NodeState(settings.name, node.ONLINE)
         self.control = Control(clock, rate_of(settings))
         self.findings = Findings(clock)
-        path = os.path.join(settings.data_dir, "findings.json")
-        self.findings.keep_in(lambda: left_in(path), functools.partial(replace_file, path))
+        if not settings.standby:
+            self._keep_findings()
         self.reload = Reload(settings, read, clock)
         add_rate(self.reload, self.control)
         self._check_what_is_not_built()
@@ -166,10 +166,16 @@ class Operating:
         add_routes(self._routes, self._shown, self.state, self._process.stop)
         self._process.ready(f"standing by for {name}")
         await standby.wait_and_register(lambda: heartbeat.register(node.ONLINE))
+        self._keep_findings()
         self.state.state = node.ONLINE
         self._process.status(f"taking over as {name}")
         if self.notifier is not None:
             self.notifier.happened(took_over(name))
+
+    def _keep_findings(self) -> None:
+        """Where this process is the only one: what a standby read before its turn would be old by then."""
+        path = os.path.join(self._settings.data_dir, "findings.json")
+        self.findings.keep_in(lambda: left_in(path), functools.partial(replace_file, path))
 
     def _check_what_is_not_built(self) -> None:
         """While there is no stream, a reload only checks what one will be built with."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from drainer import metrics
 from drainer.app.build import BuildContext, not_ahead
 from drainer.checkpoint.resume import AheadOfUpstream
-from drainer.checkpoint.savepoint import adopt_cluster
+from drainer.checkpoint.savepoint import Savepoint, adopt_cluster
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.ddl import rules as ddl_rules
@@ -51,6 +51,13 @@ def without_savepoint(settings: DrainerConfig, but: str) -> ConfigError:
         hint="a standby of such a sink needs the data-dir of the first one, on a disk that both have; or"
         " begin anew: initial-commit-ts says where",
     )
+
+
+def rehearse_without_position(settings: DrainerConfig) -> None:
+    """Of a sink that stores no position, see `Builder`. Raises `ConfigError`."""
+    is_told = settings.has_savepoint_row or settings.initial_commit_ts != -1
+    if not is_told and Savepoint(settings.data_dir).is_new:
+        raise without_savepoint(settings, "another drainer is active")
 
 
 class SavepointStart:

@@ -83,7 +83,8 @@ class EarlyRows:
         if ddl.early:
             self._tell(status, ddl.early)
         if ddl.action in _TAKES_PARTITIONS:
-            self._took |= {table.id: status for table in (*ddl.before, *ddl.after)}
+            took = {table.id: status for table in (*ddl.before, *ddl.after)}
+            self._took = self._took | took  # not the same one: a lane may be at `kept`
             self._last_took = status
             self._on_change()
 

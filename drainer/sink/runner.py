@@ -299,6 +299,8 @@ class Runner(Generic[S]):
         if self._control.holds:
             self._doing = HELD
             await self._control.admit(count, rows.size_bytes)
+            if self._control.paused:
+                raise Unavailable("the stream stops, and these rows were not to go out yet")
             self._doing = IN_SNAPSHOT
         await self.sink.take_snapshot(rows, is_end=is_end)
         self.transactions += 1

@@ -38,7 +38,8 @@ class StdoutSink:
         appends = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND
         if not appends and os.lseek(descriptor, 0, os.SEEK_CUR) != size:
             return  # what is there is written over
-        with contextlib.suppress(PermissionError), open(f"/dev/fd/{descriptor}", "rb") as file:
+        unreadable = PermissionError, FileNotFoundError
+        with contextlib.suppress(*unreadable), open(f"/dev/fd/{descriptor}", "rb") as file:
             end = _end_of_lines(file, size)
             if end < size:
                 os.ftruncate(descriptor, end)

@@ -80,9 +80,8 @@ class Translator:
         self._row_versions: dict[int, int] = {}  # by table id, the newest of its rows since its last DDL
         self._ended: deque[tuple[Ts, int]] = deque(maxlen=_ENDED_KEPT)  # DDL and its schema version
         self._truncated: dict[int, bool] = {}  # ids that this life truncated: whether rows of them came later
-        self._partitions: dict[
-            int, set[int]
-        ] = {}  # of table ids that this life saw go, with their partitions
+        # Of tables that this life saw go, by their ids.
+        self._partitions: dict[int, set[int]] = {}
         self._generation = schema.generation
         self._placed: dict[TableVersion, TableVersion] = {}
         self.looped = 0

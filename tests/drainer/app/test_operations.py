@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,10 +15,12 @@ from drainer.operate.control.http import Shown
 from drainer.operate.control.standby import Standby
 from drainer.operate.status.document import Status
 from drainer.points.snapshot.drainer_hold import DrainerHold
+from drainer.sink.findings import Findings
 from tests.drainer.support.held_life import Everybody, settings_of
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.door.http.routes import Peer, Request, Routes
 from tidb_binlog.errors import Unavailable
+from tidb_binlog.foreign_document import left_in
 from tidb_binlog.net.http_client import Page
 from tidb_binlog.notify.events import Condition
 from tidb_binlog.notify.notifier import Notifier
@@ -59,6 +62,33 @@ async def test_a_standby_that_takes_over_tells_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Standby, "wait_and_register", at_once)
     await operating.take_name(nothing, nothing, nothing)
     assert [(one.type, one.subject) for one in told] == [("standby_took_over", settings.name)]
+
+
+async def test_a_standby_goes_on_from_what_the_first_one_has_found_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing: Any = None
+    target = Target("127.0.0.1", 1, "u", "")
+    lives = []
+    for standby in (False, True):
+        settings = replace(settings_of(target), standby=standby, data_dir=str(tmp_path))
+        process, routes = Daemon("test", log.get("test")), Routes()
+        starting = Starting(0.0, SystemClock(), lambda text: None)
+        lives.append(
+            Operating(settings, lambda of=settings: of, process, routes, SystemClock(), None, starting)
+        )  # type: ignore[misc]
+    first, second = lives
+
+    async def at_once(self: Standby, register: object) -> None:
+        first.findings.drift.note_rows("d.t", 3, 1, 2)
+
+    monkeypatch.setattr(Standby, "wait_and_register", at_once)
+    await second.take_name(nothing, nothing, nothing)
+    assert second.findings.drift.rows() == {"d.t": 3}
+    second.findings.drift.note_rows("d.u", 1, 3, 4)
+    third = Findings(SystemClock())
+    third.keep_in(lambda: left_in(str(tmp_path / "findings.json")), lambda _document: None)
+    assert third.drift.rows() == {"d.t": 3, "d.u": 1}
 
 
 async def test_what_holds_is_not_known_while_nothing_is_applied() -> None:

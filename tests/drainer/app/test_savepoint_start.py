@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from drainer.app import build, savepoint_start
+from drainer.app import build, build_json, savepoint_start
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.resume import AheadOfUpstream
+from drainer.checkpoint.savepoint import Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target, connect
@@ -104,6 +105,21 @@ async def test_a_standby_that_cannot_know_what_was_given_is_refused(tmp_path: Pa
     begin = start(tmp_path, **pair)
     begin.savepoint.save(Checkpoint(9, False, 2))
     assert await begin.first_rows(await begin.stored()) is None
+
+
+@pytest.mark.parametrize("db_type", ["http", "stdout"])
+async def test_a_standby_of_a_sink_without_position_says_beforehand_that_it_could_not(
+    tmp_path: Path, db_type: str
+) -> None:
+    def settings(**more: Any) -> DrainerConfig:
+        return DrainerConfig(db_type=db_type, data_dir=str(tmp_path), to_url="http://127.0.0.1:1/", **more)
+
+    with pytest.raises(ConfigError, match="has no savepoint, but another drainer is active"):
+        await build_json.rehearse(settings(), 7)
+    await build_json.rehearse(settings(initial_commit_ts=44), 7)
+    await build_json.rehearse(settings(checkpoint_type="mysql"), 7)
+    Savepoint(str(tmp_path)).begin(NOW_TS)
+    await build_json.rehearse(settings(), 7)
 
 
 async def test_a_place_ahead_of_the_upstream_is_refused(

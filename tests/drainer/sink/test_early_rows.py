@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -143,3 +145,19 @@ async def test_a_ddl_is_noted_before_it_is_taken() -> None:
     with pytest.raises(RuntimeError):
         await runner.run(batches())
     assert [told["commit_ts"] for told in runner.facts()["EarlyRows"]] == [100]
+
+
+def test_a_lane_may_keep_what_it_met_while_a_ddl_is_noted() -> None:
+    early = EarlyRows(SystemClock())
+
+    def note(number: int) -> None:
+        before = cast(tuple[Tracked], (SimpleNamespace(id=number),))
+        early.note_ddl(replace(ddl(100, TAKES[0]), before=before, after=()))
+
+    class Number(int):
+        def __str__(self) -> str:  # of the lane's reading, while the stream goes on
+            note(6)
+            return int.__repr__(self)
+
+    note(Number(5))
+    assert "5" in early.kept().took

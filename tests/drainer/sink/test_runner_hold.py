@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,9 +11,9 @@ import pytest
 from drainer.operate.control.hold_state import HoldPoint
 from drainer.operate.control.pause_and_reload import Control
 from drainer.operate.control.rate_limit import Limits
-from drainer.sink.runner import HELD, HELD_TO_COMPARE, Runner
+from drainer.sink.runner import HELD, HELD_TO_COMPARE, Runner, TakeRows
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
-from drainer.txn import Ddl, Item, Transaction
+from drainer.txn import Ddl, Item, LargeTransaction, Transaction
 from tests.contract.beds import Medium, MemorySink
 from tests.fakes import virtual_time
 from tests.waiting import PATIENCE_S, until
@@ -32,6 +33,13 @@ class Held(MemorySink):
     async def hold_point(self) -> HoldPoint:
         await self.flush()
         return HoldPoint(self.handed_over_ts, 9, 3)
+
+
+class Snapshot(Held):
+    chunks = 0
+
+    async def take_snapshot(self, rows: LargeTransaction, *, is_end: bool) -> None:
+        self.chunks += 1
 
 
 class Silent(Held):
@@ -249,6 +257,31 @@ async def test_nor_is_more_written_if_it_was_paused_while_rows_waited_for_the_ra
         stream.control.pause()
         assert await stream.runner.stop(PATIENCE_S)
         assert (stream.written, stream.sink.handed_over_ts) == ([10], 10)
+
+
+class OneChunk:
+    """Rows that come first: when they are closed, what is raised of them is the end."""
+
+    ts = 5
+
+    async def give(self, take: TakeRows, save: object) -> None:
+        with contextlib.suppress(Unavailable):
+            await take(LargeTransaction(5, 5, 100, lambda: iter(())), 1, is_end=True)
+
+    async def close(self) -> None:
+        return
+
+
+async def test_nor_are_rows_that_come_before_the_stream() -> None:
+    sink = Snapshot(Medium())
+    control = Control(SystemClock())
+    runner = Runner(sink, Items(), control, first=OneChunk())
+    control.pause()
+    stream = asyncio.create_task(runner.run(Stream()._stream()))
+    await until(lambda: runner.doing == HELD)
+    assert await runner.stop(PATIENCE_S)
+    await stream
+    assert (sink.chunks, runner.rows) == (0, 0)
 
 
 async def test_the_end_of_the_stream_ends_the_hold() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from drainer import SinkEnded
 from drainer.formats.messages.message import Message
+from drainer.sink.messages import stdout_sink
 from drainer.sink.messages.stdout_sink import BUFFER_BYTES, StdoutSink
 
 
@@ -90,6 +91,30 @@ def test_what_a_kill_left_of_a_line_goes(tmp_path: Path, before: bytes, after: b
         sink.open()
         sink.write([[message(9)]], 9)
     assert path.read_bytes() == after + b'{"a":1}\n'
+
+
+def test_of_a_pipe_nothing_is_cut() -> None:
+    reading, writing = os.pipe()
+    StdoutSink(writing).open()
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError])
+def test_a_file_that_cannot_be_read_is_no_reason_not_to_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    """Another user opened it, or nothing is at /dev/fd."""
+
+    def refuse(*_given: object) -> None:
+        raise error
+
+    with open(tmp_path / "out", "ab") as file:
+        file.write(b'{"a":1}\n{"b"')
+        file.flush()
+        monkeypatch.setattr(stdout_sink, "open", refuse, raising=False)
+        StdoutSink(file.fileno()).open()
+    assert (tmp_path / "out").read_bytes() == b'{"a":1}\n{"b"'
 
 
 def test_a_file_that_is_written_over_stays_as_long_as_it_is(tmp_path: Path) -> None:
