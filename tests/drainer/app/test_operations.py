@@ -68,27 +68,26 @@ async def test_a_standby_goes_on_from_what_the_first_one_has_found_by_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing: Any = None
-    target = Target("127.0.0.1", 1, "u", "")
-    lives = []
-    for standby in (False, True):
+
+    def life(*, standby: bool) -> Operating:
+        target = Target("127.0.0.1", 1, "u", "")
         settings = replace(settings_of(target), standby=standby, data_dir=str(tmp_path))
-        process, routes = Daemon("test", log.get("test")), Routes()
-        starting = Starting(0.0, SystemClock(), lambda text: None)
-        lives.append(
-            Operating(settings, lambda of=settings: of, process, routes, SystemClock(), None, starting)
-        )  # type: ignore[misc]
-    first, second = lives
+        process, starting = Daemon("test", log.get("test")), Starting(0.0, SystemClock(), lambda text: None)
+        return Operating(settings, lambda: settings, process, Routes(), SystemClock(), None, starting)
+
+    first = life(standby=False)
+    first.findings.drift.note_rows("d.t", 3, 1, 2)
+    second = life(standby=True)
 
     async def at_once(self: Standby, register: object) -> None:
-        first.findings.drift.note_rows("d.t", 3, 1, 2)
+        first.findings.drift.note_rows("d.u", 4, 2, 3)
 
     monkeypatch.setattr(Standby, "wait_and_register", at_once)
     await second.take_name(nothing, nothing, nothing)
-    assert second.findings.drift.rows() == {"d.t": 3}
-    second.findings.drift.note_rows("d.u", 1, 3, 4)
+    second.findings.drift.note_rows("d.v", 1, 3, 4)
     third = Findings(SystemClock())
     third.keep_in(lambda: left_in(str(tmp_path / "findings.json")), lambda _document: None)
-    assert third.drift.rows() == {"d.t": 3, "d.u": 1}
+    assert third.drift.rows() == {"d.t": 3, "d.u": 4, "d.v": 1}
 
 
 async def test_what_holds_is_not_known_while_nothing_is_applied() -> None:

@@ -37,6 +37,7 @@ def test_whatever_else_is_refused_of_a_table_is_told_apart_by_its_number() -> No
         found = refusal_of(session_error((number, "no")), TABLE, 5, 9)
         assert found is not None
         assert (found.name, found.what, found.last_ts) == ("", number, 9)
+        assert not found.is_about(""), "no key of the table's"
 
 
 def test_what_any_table_would_get_is_no_refusal() -> None:

@@ -105,8 +105,9 @@ def test_only_what_identifies_a_row_must_fit(prefix: int | None) -> None:
     parts = index(1, ("k", 0, prefix or WHOLE_COLUMN), primary=True)
     info = table(("k", text), ("v", text), handle="rowid", indexes=(parts,))
     columns = [DownstreamColumn(name, "varchar", 8, **latin1) for name in ("k", "v")]
-    there = DownstreamTable("d", "t", tuple(columns), (UniqueKey("PRIMARY", (KeyPart("k", prefix),)),))
-    sql = target_of(TableVersion(info, "d", "t", 1), 4, there).sql
+    other = UniqueKey("other", (KeyPart("k", 2), KeyPart("v")))  # which identifies no row
+    keys = (UniqueKey("PRIMARY", (KeyPart("k", prefix),)), other)
+    sql = target_of(TableVersion(info, "d", "t", 1), 4, DownstreamTable("d", "t", tuple(columns), keys)).sql
     encoder = RowEncoder(info)
     assert sql.insert_literals(encoder.insert(("k", "日本語"), rowid=1)) == b"('k','???')"
     for make in (sql.insert_literals, sql.key_literal_of_insert):

@@ -23,9 +23,9 @@ from drainer.mysql.rows.row_fold import fold
 from drainer.mysql.rows.statement import Statement, statements
 from drainer.mysql.rows.table_target import target_of
 from drainer.txn import TableVersion
-from tests.common.rowcodec.tables import key, kind, table
+from tests.common.rowcodec.tables import index, key, kind, table
 from tidb_binlog.rowcodec.encoder import RowEncoder
-from tidb_binlog.table_info import TableInfo
+from tidb_binlog.table_info import WHOLE_COLUMN, TableInfo
 
 KEYED = table(("id", key("int")), ("v", kind("int")))
 KEYLESS = table(("a", kind("int")), ("b", kind("varchar", flen=9)), handle="rowid")
@@ -99,6 +99,15 @@ def test_a_row_that_came_and_went_may_be_there_or_not() -> None:
     target = seen(KEYED)
     (statement,) = made(put(target, 1, 5), remove(target, 1, 5), remove(target, 2, 5))
     assert (statement.sql, statement.expected) == (b"DELETE FROM `s`.`t` WHERE `id` IN (1,2)", (1, 2))
+
+
+@pytest.mark.parametrize(("collation", "row_key"), [("utf8mb4_bin", "PRIMARY"), ("utf8mb4_general_ci", "")])
+def test_a_key_that_merges_keys_of_the_upstream_is_none_of_a_row(collation: str, row_key: str) -> None:
+    """The row that is there may be another one's: it may not go."""
+    text = kind("varchar", charset="utf8mb4", flen=8, not_null=True)
+    info = table(("id", text), handle="rowid", indexes=(index(1, ("id", 0, WHOLE_COLUMN), primary=True),))
+    there = DownstreamColumn("id", "varchar", 8, charset="utf8mb4", collation=collation)
+    assert seen(info, there).row_key == row_key
 
 
 @pytest.mark.parametrize("row_key", ["PRIMARY", ""])
