@@ -216,7 +216,14 @@ async def test_what_a_flashback_that_wrote_nothing_found_binds_nobody(
         with pytest.raises(InterruptedError):
             run.apply(no_spark, str(tmp_path), target)
     world.run("ALTER TABLE m.dst ADD UNIQUE KEY further (id, v)")
-    run.apply(no_spark, str(tmp_path), target)
+
+    def stop(_done: int) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(restore, "CHUNK_ROWS", 3)
+    with pytest.raises(InterruptedError):
+        run.apply(no_spark, str(tmp_path), target, on_progress=stop)
+    assert run.apply(no_spark, str(tmp_path), target).resumed
     assert not contents(world)
 
 

@@ -61,6 +61,14 @@ async def test_both_rows_are_named(target: Target, size: int) -> None:
 
 
 @pytest.mark.integration
+async def test_both_are_named_beside_a_row_that_is_there_before_it_comes(target: Target) -> None:
+    """It goes first, and is not what the batch is refused for."""
+    reason = await refused(target, BOTH, 3, "INSERT INTO d.t VALUES (3, 'there', 0), (77, 'd', 0)", size=10)
+    assert "(id=4) of transaction" in reason
+    assert "the row (id=77) is there with the same values under the key k (u)" in reason
+
+
+@pytest.mark.integration
 async def test_without_leave_no_value_is_shown(target: Target) -> None:
     reason = await refused(target, BOTH, 3, "INSERT INTO d.t VALUES (77, 'd', 0)", log_values=False, size=1)
     assert "77" not in reason
