@@ -14,7 +14,7 @@ import pytest
 from drainer.app import build, build_json, savepoint_start
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.resume import AheadOfUpstream
-from drainer.checkpoint.savepoint import Savepoint
+from drainer.checkpoint.savepoint import SNAPSHOT_NAME, Savepoint
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target, connect
@@ -118,6 +118,9 @@ async def test_a_standby_of_a_sink_without_position_says_beforehand_that_it_coul
         await build_json.rehearse(settings(), 7)
     await build_json.rehearse(settings(initial_commit_ts=44), 7)
     await build_json.rehearse(settings(checkpoint_type="mysql"), 7)
+    (tmp_path / SNAPSHOT_NAME).touch()
+    await build_json.rehearse(settings(), 7)
+    (tmp_path / SNAPSHOT_NAME).unlink()
     Savepoint(str(tmp_path)).begin(NOW_TS)
     await build_json.rehearse(settings(), 7)
 
