@@ -70,12 +70,14 @@ class StdoutSink:
 
 
 def _end_of_lines(file: BinaryIO, size: int) -> int:
-    """Where the last whole line ends."""
-    while size:
-        begin = max(size - BUFFER_BYTES, 0)
+    """Where the last whole line ends; the file's end where what follows is no line of ours."""
+    end = size
+    while end:
+        begin = max(end - BUFFER_BYTES, 0)
         file.seek(begin)
-        newline = file.read(size - begin).rfind(b"\n")
+        newline = file.read(end - begin).rfind(b"\n")
+        end = begin + newline + 1
         if newline >= 0:
-            return begin + newline + 1
-        size = begin
-    return 0
+            break
+    file.seek(end)
+    return end if file.read(1) in b"{n" else size

@@ -79,8 +79,9 @@ def test_half_a_line_that_a_full_disk_left_is_not_the_beginning_of_the_next_one(
         (b"", b""),
         (b'{"a":1}\n', b'{"a":1}\n'),
         (b'{"a":1}\n{"b"', b'{"a":1}\n'),
-        (b"x" * 2 * BUFFER_BYTES, b""),
-        (b"1\n" + b"x" * 2 * BUFFER_BYTES, b"1\n"),
+        (b"{" + b"x" * 2 * BUFFER_BYTES, b""),
+        (b"1\n{" + b"x" * 2 * BUFFER_BYTES, b"1\n"),
+        (b'{"a":1}\nwords of others', b'{"a":1}\nwords of others'),
     ],
 )
 def test_what_a_kill_left_of_a_line_goes(tmp_path: Path, before: bytes, after: bytes) -> None:
