@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tests.benchmarks.door.children import Child, Server, median, server
 from tests.benchmarks.door.server import DOOR, GRPCIO
@@ -23,6 +23,14 @@ class Flow:
 
 
 def flow(target: Server, seconds: float) -> Flow:
+    """Once more where a busy machine asks for the server's CPU when all has been sent."""
+    while True:
+        seen, spent_s = _flow(target, seconds)
+        if spent_s:
+            return Flow(seen["octets"] / seen["seconds"] / 1e6, spent_s / seen["messages"] * 1e6)
+
+
+def _flow(target: Server, seconds: float) -> tuple[dict[str, Any], float]:
     with Child("door.bulk", target.address, *target.tls_arguments, "flow", MESSAGE_BYTES, seconds) as bulk:
         bulk.said("begin")
         bulk.said("flowing")
@@ -30,7 +38,7 @@ def flow(target: Server, seconds: float) -> Flow:
         seen = bulk.said("end")
         spent_s = cpu_s(target.pid) - before_s
         bulk.wait()
-    return Flow(seen["octets"] / seen["seconds"] / 1e6, spent_s / seen["messages"] * 1e6)
+    return seen, spent_s
 
 
 def run(settings: Settings) -> list[Result]:
