@@ -287,7 +287,7 @@ async def test_rows_that_a_mirror_took_for_gone_for_others_or_for_the_same(
         txn.insert("shop.orders", {"id": 4, "item": "x"})
         txn.insert("shop.items", {"id": 5, "item": "x"})
     file = tmp_path / "routes.toml"
-    file.write_text(ROUTES)
+    file.write_text('addr = "127.0.0.1:0"\n' + ROUTES)
     code, said = await asyncio.to_thread(lives.run, etcd_clean, "--config", str(file))
     assert code == 1
     assert "several tables are routed to shop.all" in said

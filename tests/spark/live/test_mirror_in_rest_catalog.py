@@ -32,7 +32,8 @@ async def test_rows_and_columns_follow(
     publisher = await shop(etcd_clean)
     file = tmp_path / "stream.toml"
     file.write_text(
-        f'data-dir = "{tmp_path}/stream"\n[syncer.to.catalog]\ntype = "rest"\nuri = "{rest_catalog.uri}"\n'
+        f'data-dir = "{tmp_path}/stream"\naddr = "127.0.0.1:0"\n'
+        f'[syncer.to.catalog]\ntype = "rest"\nuri = "{rest_catalog.uri}"\n'
     )
 
     async def life() -> None:
