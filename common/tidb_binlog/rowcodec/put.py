@@ -45,6 +45,8 @@ def put_int(value: int, *, unsigned: bool) -> bytes:
 
 def element(field_type: FieldType, name: str) -> int | None:
     """Number of the element of an ENUM or SET that is this one by its collation, from 1 on."""
+    if name in field_type.elems:  # beside it may be another that a collation of here takes for it
+        return field_type.elems.index(name) + 1
     collate = field_type.collate
     folded = _folded(name, collate)
     places = (at for at, candidate in enumerate(field_type.elems, 1) if _folded(candidate, collate) == folded)

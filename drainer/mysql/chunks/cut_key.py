@@ -109,7 +109,7 @@ def _cut_key(table: DownstreamTable, key: UniqueKey, usable: Callable[[Downstrea
         if family_of(column) not in _CUTTING or not usable(column):
             break
         is_integer = family_of(column) is Family.INTEGER
-        columns.append(CutColumn(column.name, literal(column), is_integer))
+        columns.append(CutColumn(column.name, literal(column, table.dialect), is_integer))
     return CutKey(tuple(columns), key.name, unique=len(columns) == len(key.parts)) if columns else WHOLE
 
 

@@ -38,6 +38,8 @@ BYTES_MAX: Final = 8 << 20
 """Of one value; a chunk with more comes row by row."""
 _AT_LIMIT: Final = 16  # a value is cut between two characters
 _ROWS_GATHERED: Final = 1000
+_REPLACED: Final = "\ufffd".encode()
+"""What QUOTE of a TiDB makes of octets that are no UTF-8."""
 # GROUP_CONCAT keeps its argument in a field as wide as the argument is thought to become, and cuts off the
 # rest without a word. MySQL takes QUOTE(c) for two characters longer than c, and a double for 22 characters.
 # A row is NULL only where its literal cannot be made; what stands for NULL makes the field wide.
@@ -86,7 +88,7 @@ class LiteralSelect:
                 return None
             if not _is_exact(column, source, here.dialect, target, destination.dialect):
                 return None
-            shown.append(literal(source))
+            shown.append(literal(source, here.dialect))
         table = qualified(here.schema, here.name) + index_hint(key)
         # A collation that is said goes before those of the columns, which may not go together.
         row = b"CONCAT('(' COLLATE utf8mb4_bin,%b,')')" % b",',',".join(shown) if shown else b"'()'"
@@ -120,6 +122,8 @@ class LiteralSelect:
 
 
 def _checked(count: int, sql: bytes) -> LiteralRows:
+    if _REPLACED in sql:
+        raise NotLiteral
     if not sql.isascii():
         try:
             sql.decode()

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from drainer.mysql.chunks.chunk import Chunk, check_rows
 from drainer.mysql.chunks.cut_key import ROWID, CutKey
-from drainer.mysql.chunks.printed import Family, family_of, value
+from drainer.mysql.chunks.printed import Family, family_of, is_named, value
 from drainer.mysql.chunks.splitter import index_hint
 from drainer.mysql.connection import Connection
 from drainer.mysql.literal.downstream_column import DownstreamColumn
@@ -46,7 +46,7 @@ def converter(column: Column, here: DownstreamColumn) -> Convert:
     if kind in _AS_BYTES:
         return bytes
     numbered = _NUMBERED.get(kind)
-    if numbered is not None and family_of(here) is not numbered:
+    if numbered is not None and (family_of(here) is not numbered or is_named(here)):
         return bytes.decode  # the names
     if kind in _INTEGERS:
         return int

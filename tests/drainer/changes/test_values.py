@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from random import Random
@@ -263,6 +264,15 @@ def test_an_element_that_the_definition_lacks_keeps_its_number() -> None:
         found = read_datum(ENUM, put_value(ENUM, number))
         assert (found, found.number) == ("", number)
         assert put_value(ENUM, found) == put_value(ENUM, number)
+
+
+def test_an_element_that_is_named_exactly_is_no_other() -> None:
+    """gbk_chinese_ci has é and e apart, utf8mb4_general_ci ß and ss."""
+    for collate, elements in (("gbk_chinese_ci", ("é", "e")), ("utf8mb4_general_ci", ("ß", "ss"))):
+        letters = replace(kind("enum", elems=elements), collate=collate)
+        several = replace(kind("set", elems=elements), collate=collate)
+        assert put_value(letters, elements[1]) == put_value(letters, 2)
+        assert put_value(several, ",".join(elements)) == put_value(several, 3)
 
 
 EAST = timezone(timedelta(hours=2))

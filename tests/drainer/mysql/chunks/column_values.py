@@ -27,6 +27,7 @@ DOUBLES = [
     *("-1.7976931348623157e308", "-2.2250738585072014e-308", "2.2250738585072014e-308"),
     *("-1.2345678901234567e-10", "-1234567890123.4567e0"),
 ]
+MEMBERS = [f"m{number}" for number in range(64)]
 VALUES: dict[str, list[str]] = {
     "tinyint": ["-128", "127", "0"],
     "tinyint unsigned": ["0", "255"],
@@ -52,6 +53,7 @@ VALUES: dict[str, list[str]] = {
     "blob": [*BYTES, "REPEAT(x'00ff5c27',9000)"],
     "enum('a','b''c','é','0')": ["1", "2", "'é'", "'0'"],
     "set('x','y''','é','z')": ["0", "1", "15", "'x,é'"],
+    f"set({','.join(map(repr, MEMBERS))})": ["'m0,m63'", "'m0,m53'", f"'{','.join(MEMBERS)}'", "''"],
     "date": DATES,
     "datetime": [f"{date[:-1]} 23:59:59'" for date in DATES],
     "datetime(6)": [f"{date[:-1]} 00:00:00.000001'" for date in DATES],

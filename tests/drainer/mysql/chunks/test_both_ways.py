@@ -13,12 +13,13 @@ from dataclasses import replace
 
 import pytest
 
-from drainer.mysql.chunks import value_rows
+from drainer.mysql.chunks import printed, value_rows
 from drainer.mysql.chunks.chunk import Chunk, RowsLost
 from drainer.mysql.chunks.cut_key import WHOLE, CutKey, key_to_copy
 from drainer.mysql.chunks.literal_rows import LiteralSelect, NotLiteral
 from drainer.mysql.chunks.value_rows import ValueSelect
 from drainer.mysql.connection import Connection, Target, connect
+from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.rows.column_match import DownstreamTable
 from drainer.mysql.rows.dialect import Dialect
@@ -27,7 +28,7 @@ from drainer.mysql.session_mode import DEFAULT
 from drainer.mysql.table_reader import read_table
 from drainer.txn import TableVersion
 from pumpclient.schema.table_definition import column, create_text, table
-from tests.drainer.mysql.chunks.column_values import JSONS, VALUES
+from tests.drainer.mysql.chunks.column_values import JSONS, MEMBERS, VALUES
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.table_info import Column, TableInfo
 
@@ -253,9 +254,35 @@ def test_a_text_that_is_none_is_refused_as_a_literal(bed: Bed) -> None:
     here, there = bed.described(HERE, "t"), bed.described(THERE, "fast")
     select = LiteralSelect.of(info.columns, here, there, WHOLE)
     assert select is not None
-    broken = replace(select, row=b"x'28ff29'")
+    for row in (b"x'28ff29'", b"x'28efbfbd29'"):  # QUOTE of a TiDB writes U+FFFD instead
+        broken = replace(select, row=row)
+        with pytest.raises(NotLiteral):
+            list(broken.read(bed.connection, Chunk(0)))
+
+
+def test_octets_that_are_no_text_come_as_they_are(bed: Bed) -> None:
+    """A TiDB takes any in a latin1 column."""
+    if bed.dialect is not Dialect.TIDB:
+        assert printed.value(bed.described(HERE, small(bed, "text").name).columns[1]) == b"`c`"
+        return
+    info = small(bed, "varchar(20)", "x'e9'", "'é'", "x'ff27'", charset="latin1")
+    here, there = bed.described(HERE, "t"), bed.described(THERE, "fast")
+    select = LiteralSelect.of(info.columns, here, there, WHOLE)
+    assert select is not None
     with pytest.raises(NotLiteral):
-        list(broken.read(bed.connection, Chunk(0)))
+        list(select.read(bed.connection, Chunk(0)))
+    bed.copy_values(info, "slow", [Chunk(0)], WHOLE)
+    assert bed.differing(info.columns, "slow") == []
+
+
+@pytest.mark.parametrize(("count", "by_names"), [(53, False), (54, True)])
+def test_a_set_that_a_double_does_not_hold_comes_by_its_names(count: int, *, by_names: bool) -> None:
+    members = ",".join(map(repr, MEMBERS[:count]))
+    column = DownstreamColumn("c", "set", nullable=False, full_type=f"set({members})")
+    number = b"CAST(`c` AS UNSIGNED)"
+    assert printed.value(column) == (b"`c`" if by_names else number)
+    quoted = b"QUOTE(CONVERT(`c` USING utf8mb4))"
+    assert printed.literal(column, Dialect.TIDB) == (quoted if by_names else number)
 
 
 def test_a_column_that_upstream_lacks_is_named(bed: Bed) -> None:
