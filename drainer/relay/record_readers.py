@@ -26,10 +26,12 @@ from drainer.stream.pull import large_txn
 from drainer.stream.pull.merged import Spilled
 from drainer.stream.rules.rule_history import rules_from
 from drainer.stream.rules.rule_set import Rules
+from drainer.stream.translate.moved_rows import WHOLE_BYTES_MAX, in_order
 from drainer.stream.translate.row_filter import RowFilter, left_first, row_events, screened
 from drainer.txn import Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption
 from tidb_binlog.foreign_document import UNREADABLE
+from tidb_binlog.late_dataclass import replace
 from tidb_binlog.protobuf_fields import Read
 from tidb_binlog.time_text import named_zone
 from tidb_binlog.tso import Ts
@@ -127,6 +129,10 @@ class PayloadReader:
                 return ddl_of(json.loads(content))
             except UNREADABLE as error:
                 _fail("DDL", commit_ts, f"cannot be read: {error}")
+        return self._transaction(head, content)
+
+    def _transaction(self, head: RecordHead, content: bytes) -> Transaction:
+        commit_ts = head.commit_ts
         try:
             message = binlog_pb2.Binlog.FromString(content)
             prewrite = binlog_pb2.PrewriteValue.FromString(message.prewrite_value)
@@ -145,11 +151,15 @@ class PayloadReader:
             if row_filter is not None:
                 tables += row_filter.passed(*row_events(mutation, sequence, commit_ts), ordinal, commit_ts)
             ordinal += len(sequence)
-        return Transaction(message.start_ts, commit_ts, tuple(tables), len(content))
+        return Transaction(message.start_ts, commit_ts, in_order(tuple(tables), commit_ts), len(content))
 
     def pieces(self, read: Read, size: int) -> Iterator[Transaction]:
         """A transaction in pieces, at least one. Raises as `item`, before the first."""
         head = record_head(read, size)
+        routed = not self.rules.router.is_empty
+        if routed and head.size - head.body <= WHOLE_BYTES_MAX:
+            yield self._transaction(head, read(head.body, head.size - head.body))
+            return
         in_record = self._of_record(head)
         tables = {
             row_filter.table.id: row_filter.table for row_filter in in_record if row_filter.table is not None
@@ -161,9 +171,9 @@ class PayloadReader:
             return read(head.body + offset, min(length, body_size - offset))
 
         spilled = Spilled(head.commit_ts, 0, body_size, 0, 0, body)
-        routed = not self.rules.router.is_empty
         for piece in large_txn.pieces(spilled, lambda table_id, *_: tables.get(table_id), routed=routed):
-            yield screened(piece, filters)
+            passed = screened(piece, filters)
+            yield replace(passed, tables=in_order(passed.tables, passed.commit_ts))
 
     def _of_record(self, head: RecordHead) -> list[RowFilter]:
         return [self._filters.get(number) or self._filter(number, head.commit_ts) for number in head.numbers]

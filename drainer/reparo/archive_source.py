@@ -33,6 +33,7 @@ from drainer.reparo.ordered_records import Seen, at_place, ordered
 from drainer.reparo.sink_rows import SinkRows
 from drainer.stream.pull.merged import DecodedItems, Merged, MergedBatch, Spilled
 from drainer.stream.rules.rule_set import Rules
+from drainer.stream.translate.moved_rows import in_order
 from drainer.txn import Ddl, Item, TableEvents, TableVersion, Transaction
 from tidb_binlog.errors import Corruption, DownstreamError
 from tidb_binlog.protobuf_fields import varint
@@ -238,7 +239,7 @@ class ArchiveSource:
             tables: list[TableEvents] = []
             for seq, rows in walker.rows(piece.payload, piece.commit_ts):
                 tables += self._rows.events(rows, first_seq + seq, piece.commit_ts)
-            return tuple(tables)
+            return in_order(tuple(tables), piece.commit_ts)
         except (Corruption, DownstreamError) as error:
             raise at_place(error, self._survey, part, piece.pos) from None
 

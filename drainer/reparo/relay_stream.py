@@ -20,6 +20,7 @@ from drainer.reparo.ddl_screen import screened
 from drainer.reparo.ordered_records import Seen
 from drainer.stream.pull.merged import Merged, MergedBatch, Spilled
 from drainer.stream.rules.rule_set import Rules
+from drainer.stream.translate.moved_rows import in_order
 from drainer.stream.translate.row_edit import row_edit
 from drainer.stream.translate.row_filter import RowFilter
 from drainer.txn import Ddl, Item, TableEvents, TableVersion, Transaction
@@ -109,7 +110,7 @@ class RelayStream:
 
     def _passed(self, transaction: Transaction) -> Transaction:
         tables = tuple(self._kept(transaction.tables, transaction.commit_ts))
-        return replace(transaction, tables=tables)
+        return replace(transaction, tables=in_order(tables, transaction.commit_ts))
 
     def _kept(self, tables: tuple[TableEvents, ...], commit_ts: Ts) -> Iterator[TableEvents]:
         for events in tables:

@@ -54,6 +54,12 @@ async def test_a_row_that_moves_is_there(
                     transaction.insert(TABLES[1].id, new.insert(row))
         async with cluster.publisher.transaction(ttl_s=300.0) as transaction:
             transaction.insert(TABLES[0].id, old.insert({"id": ROWS, "v": ROWS}))
+        here, there = {"id": ROWS, "v": ROWS}, {"id": 0, "v": 0}
+        async with cluster.publisher.transaction(ttl_s=300.0) as transaction:  # in both directions
+            transaction.insert(TABLES[0].id, old.insert(there))
+            transaction.delete(TABLES[0].id, old.delete(here))
+            transaction.insert(TABLES[1].id, new.insert(here))
+            transaction.delete(TABLES[1].id, new.delete(there))
             last = transaction
         await cluster.life.until(
             lambda: cluster.life.ask("/status")["LastTS"] >= last.commit_ts, "all is downstream"

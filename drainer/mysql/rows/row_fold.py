@@ -30,10 +30,6 @@ unique value: with all rows that leave one removed, the writes cannot collide ev
 inside the batch. A gentle table has something downstream that would go with the row (columns of its own,
 triggers).
 
-A row that moves between two tables with one target may come to the other one before it leaves the first:
-of a transaction TiDB tells the rows of each table apart, in no order of tables. Where a row is of another
-table by then, one that leaves was there before it.
-
 While replaying a row may be there although it was born here, or be gone: every key counts as there before.
 One that came and went may have been there as well: of LOAD DATA ... REPLACE TiDB (seen with 6.6) says INSERT
 alone if the row stays the same.
@@ -151,11 +147,6 @@ def fold(changes: Iterable[Change]) -> list[TableFold]:
         last = net.last
         if key not in last:
             net.first[key] = change
-        elif op not in PUTS and _is_of_another(last[key], target):
-            if net.first[key][OP] in ARRIVALS:
-                net.first[key] = change
-            net.reborn.add(key)
-            continue
         else:
             if op in ARRIVALS:
                 net.reborn.add(key)
@@ -165,17 +156,6 @@ def fold(changes: Iterable[Change]) -> list[TableFold]:
             del last[key]  # so that it comes last
         last[key] = change
     return tables
-
-
-def _is_of_another(last: Change, target: TableTarget) -> bool:
-    """Whether the row that is there is of another table upstream."""
-    return last[OP] in PUTS and _upstream(last[TABLE]) != _upstream(target)
-
-
-def _upstream(target: TableTarget) -> int | tuple[str, str]:
-    """The table's id, or its name in an archive that tells none."""
-    version = target.version
-    return version.info.id or (version.schema, version.name)
 
 
 def _of_table(tables: list[TableFold], target: TableTarget) -> TableFold:

@@ -29,6 +29,7 @@ from drainer.stream.rules.table_rules import TableFilter
 from drainer.stream.schema.catalog import TABLE_ID_MAX
 from drainer.stream.schema.tracker import SchemaTracker, UnknownTable, is_system_schema
 from drainer.stream.translate import ddl_filter
+from drainer.stream.translate.moved_rows import WHOLE_BYTES_MAX, in_order
 from drainer.stream.translate.row_filter import (
     CLOSED,
     REPAIR_HINT,
@@ -41,6 +42,7 @@ from drainer.stream.translate.row_filter import (
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, Item, TableEvents, TableVersion, Tracked, Transaction
 from tidb_binlog.ddl_job import ActionType, DdlJob, action_name
 from tidb_binlog.errors import Corruption
+from tidb_binlog.late_dataclass import replace
 from tidb_binlog.table_info import SchemaState
 from tidb_binlog.tso import Ts
 from tidb_binlog.wire import binlog_pb2
@@ -200,6 +202,8 @@ class Translator:
                 f"rows of the binlog with commit_ts {commit_ts} cannot be decoded: {error}", hint=REPAIR_HINT
             ) from None
         tables = self._tables(prewrite, commit_ts)
+        if len(tables) > 1 and not self.rules.router.is_empty:
+            tables = in_order(tables, commit_ts)
         version = prewrite.schema_version
         return Transaction(message.start_ts, commit_ts, tables, len(payload), True, payload, "", version)
 
@@ -214,6 +218,10 @@ class Translator:
             return iter((empty,))
         filters: dict[TableVersion, RowFilter] = {}
         routed = not self.rules.router.is_empty
+        if routed and spilled.size <= WHOLE_BYTES_MAX:
+            whole = self.translate(Merged(spilled.commit_ts, spilled.read(0, spilled.size)))
+            assert isinstance(whole, Transaction)
+            return iter((replace(whole, payload=b""),))
         if self.rules.channel_id is not None:
             marks = large_txn.pieces(
                 spilled, lambda *of: self.resolve(filters, *of, marks=True), routed=routed
@@ -225,7 +233,7 @@ class Translator:
                         return iter((empty,))
             filters = {}
         parts = large_txn.pieces(spilled, lambda *of: self.resolve(filters, *of), routed=routed)
-        return (screened(piece, filters) for piece in parts)
+        return (_in_order(screened(piece, filters)) for piece in parts)
 
     def resolve(
         self,
@@ -433,6 +441,10 @@ class Translator:
         if any(document["id"] > TABLE_ID_MAX for document in _documents(job)):
             return "internal table of the upstream"
         return "" if self.rules.sync_ddl else "sync-ddl is false"
+
+
+def _in_order(piece: Transaction) -> Transaction:
+    return replace(piece, tables=in_order(piece.tables, piece.commit_ts)) if len(piece.tables) > 1 else piece
 
 
 def _row_edit(rules: Rules, table: TableVersion) -> RowEdit | None:

@@ -13,12 +13,14 @@ import pytest
 from drainer.config.options import DrainerConfig
 from drainer.formats.obinlog.writer import definition_document
 from drainer.formats.relay_payload import PayloadWriter, in_memory, record_head
+from drainer.relay import record_readers
 from drainer.relay.record_readers import PayloadReader, RecordReaders
 from drainer.stream.rules.rule_set import Rules, read_rules
 from drainer.stream.schema.tracker import SchemaTracker
+from drainer.stream.translate.moved_rows import WHOLE_BYTES_MAX
 from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
-from tests.common.rowcodec.tables import kind, table
+from tests.common.rowcodec.tables import key, kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support.payloads import sent
 from tidb_binlog.errors import Corruption
@@ -185,6 +187,30 @@ def test_rows_that_leave_a_table_come_first_where_tables_have_one_target() -> No
     ((_, found),) = logged([replace(told, tables=(gone, come))], [rules])
     assert isinstance(found, Transaction)
     assert [(events.table.name, events.first_ordinal) for events in found.tables] == [("t1", 0), ("t2", 1)]
+
+
+@pytest.mark.parametrize("limit", [0, WHOLE_BYTES_MAX])
+def test_rows_that_move_both_ways_come_as_the_translator_has_them(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole and in pieces, as `logged` compares."""
+    monkeypatch.setattr(record_readers, "WHOLE_BYTES_MAX", limit)
+    route = {"source": {"schema": "shop", "table": "t*"}, "target": {"schema": "shop", "table": "all"}}
+    rules = read_rules(replace(DrainerConfig(), table_migrate_rule=[route]))
+    info = table(("id", key("bigint")))
+    encoder = RowEncoder(info)
+    tables = tuple(
+        TableEvents(
+            TableVersion(replace(info, id=number), "shop", f"t{number}", 1, ("shop", "all")),
+            (INSERT, DELETE),
+            [encoder.insert((number,)), encoder.delete((3 - number,))],
+            2 * number - 2,
+        )
+        for number in (1, 2)
+    )
+    ((_, found),) = logged([sent(Transaction(4, 5, tables, 99))], [rules])
+    assert isinstance(found, Transaction)
+    assert [kind for events in found.tables for kind in events.kinds] == [DELETE, DELETE, INSERT, INSERT]
 
 
 def test_what_lacks_its_beginning_is_not_guessed() -> None:

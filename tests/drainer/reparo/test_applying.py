@@ -11,7 +11,7 @@ from drainer.mysql import session_lock
 from drainer.mysql.connection import Target, connect
 from drainer.reparo import archive_source, job
 from drainer.reparo.options import SCHEMA
-from drainer.txn import INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
+from drainer.txn import DELETE, INSERT, Ddl, Item, TableEvents, TableVersion, Transaction
 from tests.drainer.reparo.world import apply, config_for
 from tests.drainer.support.apply_life import clean, column, differences, drainer_at_work, run
 from tests.spark.support.growing import FIRST_TS, ArchiveWriter, RelayLogWriter
@@ -197,6 +197,26 @@ def test_routes_are_followed_by_rows_and_by_ddl(target: Target, tmp_path: Path) 
         rows = run(target, f"SELECT * FROM {original} ORDER BY 1")
         assert rows
         assert run(target, f"SELECT * FROM {moved} ORDER BY 1") == rows
+
+
+@pytest.mark.parametrize("relay", [False, True])
+def test_rows_that_moved_both_ways_between_tables_of_one_route_are_there(
+    target: Target, tmp_path: Path, *, relay: bool
+) -> None:
+    """They were recorded table by table, without a route."""
+    events, made = [], []
+    for number in (1, 2):
+        info = TableInfo(number, f"n{number}", (column(1, "id", LONG, FLAG_PRIMARY),), pk_is_handle=True)
+        encoder, version = RowEncoder(info), TableVersion(info, "d", info.name, 1)
+        rows = [encoder.insert((number,)), encoder.delete((3 - number,))]
+        events.append(TableEvents(version, (INSERT, DELETE), rows, 2 * number - 2))
+        made.append(f"CREATE TABLE d.n{number} (id INT PRIMARY KEY)")
+    moves = Transaction(FIRST_TS, FIRST_TS + 1, tuple(events), 100)
+    archive = written(tmp_path, iter((moves,)), relay=relay)
+    run(target, "CREATE DATABASE d", *made, "CREATE TABLE d.n LIKE d.n1", "INSERT INTO d.n VALUES (1), (2)")
+    route = {"source": {"schema": "d", "table": "n*"}, "target": {"schema": "d", "table": "n"}}
+    apply(target, archive, table_migrate_rule=(route,))
+    assert run(target, "SELECT id FROM d.n ORDER BY id") == [(1,), (2,)]
 
 
 @pytest.mark.parametrize("source", ["archive", "relay", "go-events"])

@@ -117,36 +117,6 @@ def test_tables_are_folded_apart_and_keyless_changes_keep_their_order() -> None:
     assert list(second.last) == [b"a"]
 
 
-@pytest.mark.parametrize("form", [Form.REPLACE, Form.UPSERT, Form.REWRITE])
-@pytest.mark.parametrize("leaves", [REMOVE, REMOVE_OLD])
-@pytest.mark.parametrize("goes", [False, True])
-@pytest.mark.parametrize("has_ids", [False, True])
-def test_a_row_that_came_to_another_table_before_it_left_the_first_is_there(
-    form: Form, leaves: int, goes: bool, has_ids: bool
-) -> None:
-    """Both are one table downstream; TiDB tells a transaction's rows table by table."""
-    old, new = (replace(table(number, keyed=True, pinned=False, lanes=1), form=form) for number in (1, 2))
-    new = replace(new, fold_id=old.fold_id)
-    if not has_ids:
-        old, new = (
-            replace(target, version=replace(target.version, info=replace(target.version.info, id=0)))
-            for target in (old, new)
-        )
-    left: Change = (old, leaves, b"a", b"a=old>b=old" if leaves == REMOVE_OLD else b"a=old", 0)
-    came: Change = (new, PUT_INSERT, b"a", b"a=new", 0)
-    more: list[Change] = [(new, REMOVE, b"a", b"a=new", 0)] if goes else []
-    for changes in ([left, came, *more], [came, left, *more]):
-        (net,) = fold(changes)
-        rows = {b"a": b"old"}
-        for change in net.removals(replaying=False):
-            del rows[change[KEY]]
-        for change in chain(*net.writes(replaying=False)):
-            assert form is Form.REPLACE or not rows, "it went and came back"
-            rows[change[KEY]] = image(change)
-        assert rows == ({} if goes else {b"a": b"new"})
-        assert net.was_there(b"a")
-
-
 class Plan:
     """Says what a row has under further unique keys: the same in all images, or another in each."""
 

@@ -23,6 +23,8 @@ from drainer.stream.rules.table_rules import (
 )
 from drainer.stream.schema.catalog import TABLE_ID_MAX
 from drainer.stream.schema.tracker import SchemaTracker, UnknownTable
+from drainer.stream.translate import translator
+from drainer.stream.translate.moved_rows import WHOLE_BYTES_MAX
 from drainer.stream.translate.row_edit import row_edit
 from drainer.stream.translate.translator import Translator
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableVersion, Transaction
@@ -32,7 +34,7 @@ from tidb_binlog import binlog
 from tidb_binlog.ddl_job import ActionType, JobState
 from tidb_binlog.errors import ConfigError, Corruption
 from tidb_binlog.rowcodec.encoder import RowEncoder
-from tidb_binlog.table_info import TableInfo
+from tidb_binlog.table_info import FLAG_NOT_NULL, FLAG_PRIMARY, TableInfo
 from tidb_binlog.wire import binlog_pb2
 
 I, U, D = binlog_pb2.Insert, binlog_pb2.Update, binlog_pb2.DeleteRow  # noqa: E741
@@ -747,6 +749,13 @@ def spilled(*mutations: binlog_pb2.TableMutation, commit_ts: int = 1001, version
     return Spilled(commit_ts, 1000, len(payload), 0, 0, read)
 
 
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where tables may have one target."""
+    monkeypatch.setattr(translator, "WHOLE_BYTES_MAX", 0)
+
+
+@pytest.mark.usefixtures("in_pieces")
 def test_large_transactions_go_through_the_same_rules() -> None:
     mutations = [mutation(4, [I]), mutation(1, [I, D, U, D, D, I]), mutation(2, [D, I] * 5000)]
     for rules in (Rules(), ignoring("delete", table="*"), routed(("db", "t", "shop", "orders"))):
@@ -758,6 +767,7 @@ def test_large_transactions_go_through_the_same_rules() -> None:
         assert _flat(pieces) == _flat([whole])
 
 
+@pytest.mark.usefixtures("in_pieces")
 @pytest.mark.parametrize("enters", [[I, U], [I], [U]])
 def test_a_table_that_rows_only_leave_comes_first_where_tables_may_be_one_downstream(
     enters: list[Any],
@@ -774,6 +784,27 @@ def test_a_table_that_rows_only_leave_comes_first_where_tables_may_be_one_downst
         ordinals = [events.first_ordinal for events in whole.tables]
         assert ordinals == sorted(ordinals)
         assert _flat(list(s.translator.pieces(spilled(*moved)))) == _flat([whole])
+
+
+@pytest.mark.parametrize("limit", [0, WHOLE_BYTES_MAX])
+def test_rows_that_move_both_ways_go_before_they_come(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in a whole transaction and in what is read of it in pieces."""
+    monkeypatch.setattr(translator, "WHOLE_BYTES_MAX", limit)
+    s = Setting(rules=routed(("db", "*", "db", "one")))
+    for number, name in enumerate("tu", 1):
+        made = table(number, name, pk_is_handle=True)
+        made["cols"][0]["type"] = made["cols"][0]["type"] | {"Flag": FLAG_NOT_NULL | FLAG_PRIMARY}
+        s.ddl(5, table_id=number, info=made)
+    sql = RowEncoder(TableInfo.from_json(made))
+    gone, come = ([make((number,)) for number in (1, 2)] for make in (sql.delete, sql.insert))
+    moved = [
+        mutation(number, [I, D], inserts=[come[number - 1]], deletes=[gone[2 - number]]) for number in (1, 2)
+    ]
+    whole = s.rows(*moved, version=9)
+    assert [row for _, _, _, row in _flat([whole])] == [gone[1], gone[0], come[0], come[1]]
+    pieces = list(s.translator.pieces(spilled(*moved)))
+    assert _flat(pieces) == _flat([whole])
+    assert not any(piece.payload for piece in pieces), "what lies on disk is not held"
 
 
 def _flat(pieces: list[Transaction]) -> list[Any]:
