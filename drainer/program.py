@@ -157,10 +157,10 @@ class Process:
         self, upstream: Upstream, nodes: registry.Registry, ends: contextlib.AsyncExitStack, again: bool
     ) -> Built:
         async with self._operating.reload.kept_out() as settings:
-            # A server that has nothing is not the one that was written to, where there are several, or where
-            # a standby reaches it in its own way.
-            standby = settings.standby and settings.initial_commit_ts == -1
-            again = again or (self._stored_ts > 0 and (settings.has_several_downstreams or standby))
+            # A server that has nothing is not the one that an earlier life has written to. Of one address it
+            # may be emptied: where to begin is to be said then.
+            is_told = settings.initial_commit_ts != -1 and not settings.has_several_downstreams
+            again = again or (self._stored_ts > 0 and not is_told)
             context = BuildContext(settings, upstream, nodes, ends, self._operating, again=again)
             return await build(context, self._settings.tls, self._unbroken)
 

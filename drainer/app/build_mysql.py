@@ -110,9 +110,10 @@ async def open_checkpoint(
         refuse_unfinished(inspection.load)
         if again and inspection.is_empty:
             raise Conflict(
-                f"downstream {target!r} has nothing of cluster {upstream.cluster_id}, and there was when this"
-                " drainer began: it was emptied, went back to before the first start, or is another server",
-                hint="restore its checkpoint's schema with its rows, or begin anew with initial-commit-ts",
+                f"downstream {target!r} has nothing of cluster {upstream.cluster_id}, and there was before:"
+                " it was emptied, went back to before the first start, or is another server",
+                hint="restore its checkpoint's schema with its rows; or begin anew: initial-commit-ts says"
+                " where, or another node-id",
             )
         starting = await starter()
         start = resume_point(inspection.stored, starting)

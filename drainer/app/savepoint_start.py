@@ -45,11 +45,11 @@ class Place(NamedTuple):
 
 
 def without_savepoint(settings: DrainerConfig, but: str) -> ConfigError:
-    """For a standby whose takeover would pass over changes."""
+    """For a start that would pass over changes."""
     return ConfigError(
         f"{settings.data_dir} has no savepoint, but {but}",
-        hint="a standby of such a sink needs the data-dir of the first one, on a disk that both have; or"
-        " begin anew: initial-commit-ts says where",
+        hint="give it the data-dir of before (a standby of such a sink needs that of the first one, on a disk"
+        " that both have); or begin anew: initial-commit-ts says where, or another node-id",
     )
 
 
@@ -81,10 +81,12 @@ class SavepointStart:
 
     async def first_rows(self, stored: Checkpoint | None, stands_at: int | None = None) -> FirstRows | None:
         """Rows that are to come before the stream, which then begins at theirs. `stands_at`: what a sink that
-        stores its position says. Raises `ConfigError` for a standby that does not know where the one before
-        it was, or whether it had given all of them, and as `open_first_rows`."""
+        stores its position says. Raises `ConfigError` where nothing tells where the drainer before was, or
+        whether it had given all of them, and as `open_first_rows`."""
         settings = self._context.settings
         begins_anew = stored is None and not stands_at and self.savepoint.is_new
+        # Who begins with all rows passes over nothing.
+        begins_anew = begins_anew and (settings.standby or not settings.load)
         if begins_anew and settings.initial_commit_ts == -1 and (left_ts := await self._left_ts()):
             raise without_savepoint(settings, f"drainer {settings.name} was at {left_ts}")
         if self._context.settings.load or self.savepoint.has_snapshot:
@@ -116,10 +118,8 @@ class SavepointStart:
         return await not_ahead(lambda: context.operating.wait_for(find_place))
 
     async def _left_ts(self) -> Ts:
-        """Where the drainer was that a standby takes over from, as the registry knows it; 0 for any other."""
+        """Where the drainer of this name was, as the registry knows it; 0 for a new one."""
         context = self._context
-        if not context.settings.standby:
-            return 0
         entry = (await context.operating.wait_for(context.nodes.view)).drainers.get(context.settings.name)
         return 0 if entry is None else entry.status.max_commit_ts
 

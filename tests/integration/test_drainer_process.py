@@ -226,6 +226,11 @@ def test_it_is_changed_while_it_runs(
         file.write_text(downstream(mariadb, host=here))
         code, line = ended(arguments)
         assert (code, "has nothing of cluster" in line) == (5, True), line
+        # Nor at a single one, unless it is said where.
+        file.write_text(downstream(mariadb))
+        code, line = ended(arguments)
+        assert (code, "has nothing of cluster" in line) == (5, True), line
+        assert "initial-commit-ts" in line
         assert "the downstream is not the first address" in (tmp_path / "drainer.log").read_text()
         assert mariadb.password not in (tmp_path / "drainer.log").read_text()
     finally:

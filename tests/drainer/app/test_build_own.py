@@ -113,6 +113,10 @@ async def context(tmp_path: Path) -> AsyncIterator[Callable[..., BuildContext]]:
     async def at_once(ask: Callable[[], Awaitable[T]]) -> T:
         return await ask()
 
+    async def view() -> Any:
+        return SimpleNamespace(drainers={})
+
+    nodes: Any = SimpleNamespace(view=view)
     async with contextlib.AsyncExitStack() as ends:
 
         def made(name: str, **settings: Any) -> BuildContext:
@@ -135,7 +139,7 @@ async def context(tmp_path: Path) -> AsyncIterator[Callable[..., BuildContext]]:
                 to_options={"x": 1},
                 **settings,
             )
-            return BuildContext(config, upstream, None, ends, operating)  # type: ignore[arg-type]
+            return BuildContext(config, upstream, nodes, ends, operating)
 
         yield made
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from drainer.app import build, build_json, savepoint_start
+from drainer.app import build, build_json, first_rows, savepoint_start
 from drainer.app.savepoint_start import Place, SavepointStart
 from drainer.checkpoint.resume import AheadOfUpstream
 from drainer.checkpoint.savepoint import SNAPSHOT_NAME, Savepoint
@@ -79,11 +79,11 @@ async def test_a_start_that_stored_nothing_is_where_the_next_one_begins(
     [
         ("pair", True, -1, LEFT_TS),
         ("pair", True, 44, 44),
-        ("pair", False, -1, NOW_TS),
+        ("pair", False, -1, LEFT_TS),
         ("new", True, -1, NOW_TS),
     ],
 )
-async def test_a_standby_of_another_directory_begins_where_the_first_one_was(
+async def test_with_another_directory_it_begins_where_the_first_one_was(
     tmp_path: Path, name: str, standby: bool, initial_ts: int, given: int
 ) -> None:
     """What was committed after its last checkpoint is not passed over."""
@@ -91,20 +91,32 @@ async def test_a_standby_of_another_directory_begins_where_the_first_one_was(
     assert (await begin.place(Place, "it", "")).commit_ts == given
 
 
-async def test_a_standby_that_cannot_know_what_was_given_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("standby", [True, False])
+async def test_what_cannot_know_what_was_given_is_refused(tmp_path: Path, *, standby: bool) -> None:
     """The registry does not tell whether rows that come first are all there: the data directory does."""
-    pair = {"node_id": "pair", "standby": True}
+    pair = {"node_id": "pair", "standby": standby}
     with pytest.raises(ConfigError, match="has no savepoint, but drainer pair was at 300") as raised:
         await start(tmp_path, **pair).first_rows(None)
     assert "data-dir" in raised.value.hint
     assert await start(tmp_path, **pair, initial_commit_ts=44).first_rows(None) is None, "asked for"
     assert await start(tmp_path, **pair).first_rows(None, 44) is None, "the sink knows"
-    assert await start(tmp_path, node_id="pair").first_rows(None) is None
-    assert await start(tmp_path, node_id="new", standby=True).place(Place, "it", "") == (NOW_TS, 0)
+    assert await start(tmp_path, node_id="new").first_rows(None) is None
+    assert await start(tmp_path, node_id="new", standby=standby).place(Place, "it", "") == (NOW_TS, 0)
     assert await start(tmp_path, **pair).first_rows(None) is None, "one has begun here, and stored nothing"
     begin = start(tmp_path, **pair)
     begin.savepoint.save(Checkpoint(9, False, 2))
     assert await begin.first_rows(await begin.stored()) is None
+
+
+async def test_who_gives_all_rows_first_misses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def opened(*_: Any) -> str:
+        return "rows"
+
+    monkeypatch.setattr(first_rows, "open_first_rows", opened)
+    pair = {"node_id": "pair", "load": True}
+    assert await start(tmp_path, **pair).first_rows(None) == "rows"
+    with pytest.raises(ConfigError, match="drainer pair was at 300"):
+        await start(tmp_path, **pair, standby=True).first_rows(None)
 
 
 @pytest.mark.parametrize("db_type", ["http", "stdout"])
