@@ -12,6 +12,7 @@
     .purged-files  number of the first log file when `.purged` was last known to be right: where older files
               are gone as well, another program has purged since
     .losses   damage that was given up, see `accepted_losses`
+    .late     how many commits came too late, as in `/status`; without it none did
     .rebuild  there if a running pump found the index damaged: the next start renames it
     value/    the value log     kv/  the index
 
@@ -22,6 +23,7 @@ Never creates the index or the log itself; `storage` does.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -31,7 +33,10 @@ from typing import Final
 from tidb_binlog import checked, filesystem
 from tidb_binlog.errors import ConfigError, DirectoryLocked, ForeignDirectory
 from tidb_binlog.filesystem import make_directory, read_file, replace_file, sync_directory
+from tidb_binlog.foreign_document import left_in
 from tidb_binlog.observe import log
+from tidb_binlog.status.codec import plain, read
+from tidb_binlog.status.pump import LateStatus
 from tidb_binlog.tso import Ts
 
 PRIVATE: Final = 0o700
@@ -189,6 +194,15 @@ class DataDir:
     def keep_age_anchor(self, text: str) -> None:
         """Durable when this returns. Raises `OSError`."""
         self._write(".age", text)
+
+    @property
+    def late(self) -> LateStatus:
+        """As it was kept."""
+        return read(left_in(os.path.join(self.path, ".late")), LateStatus)
+
+    def keep_late(self, late: LateStatus) -> None:
+        """Durable when this returns. Raises `OSError`."""
+        self._write(".late", json.dumps(plain(late)))
 
     def ask_for_rebuild(self) -> None:
         """Let the next start build the index anew. Raises `OSError`."""

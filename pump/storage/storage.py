@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -78,7 +78,9 @@ class Storage:
         self._has_open = asyncio.Event()
         self.replayed = asyncio.Event()
         """Set once all that an earlier life left is indexed and sorted."""
-        self.late = LateStatus()
+        self.late = data_dir.late
+        self._late_kept: Future[None] = Future()
+        self._late_kept.set_result(None)
         self.index_trouble: Exception | None = None
         self.on_given_up: Callable[[int], None] = lambda _: None
         """Called with the start_ts of an open prewrite whose client says that it rolled back."""
@@ -204,6 +206,7 @@ class Storage:
         await self._writer.stop()
         await (self._indexer.abandon() if abandon else self._indexer.close())
         self._threads.shutdown(wait=True, cancel_futures=True)
+        await asyncio.to_thread(self._keep_late)
         healthy = not abandon and self._writer.failure is None
         await asyncio.to_thread(self._log.close, healthy=healthy)
         await asyncio.to_thread(self._index.close, settled=not abandon)
@@ -298,6 +301,17 @@ class Storage:
             commit_ts=late.commit_ts,
             watermark=self.watermark,
         )
+        if self._late_kept.done():
+            self._late_kept = self._threads.submit(self._keep_late)
+
+    def _keep_late(self) -> None:
+        kept = LateStatus()
+        while kept != self.late:  # more may come meanwhile
+            kept = self.late
+            try:
+                self._data_dir.keep_late(kept)
+            except OSError as error:  # no reason to end
+                _logger.warning("that commits came late is not kept over a restart", error=error)
 
     def _index_trouble(self, error: Exception | None) -> None:
         self.index_trouble = error

@@ -155,7 +155,7 @@ class LeavingStatus(Struct, kw_only=True):
 
 
 class LateStatus(Struct, kw_only=True):
-    """Commits that came below the published watermark, since the start; the last one, seconds since 1970."""
+    """Commits that came below the published watermark; when the last one did, seconds since 1970."""
 
     commits: int = 0
     last_s: float = 0.0

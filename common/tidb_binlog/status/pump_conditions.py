@@ -97,7 +97,7 @@ def _silent(document: PumpDocument) -> Iterator[Said]:
 def _late(document: PumpDocument) -> Iterator[Said]:
     pump = document.pump or _NOTHING
     if late := pump.late.commits:
-        text = f"took {late} commits below its watermark since its start: drainers beyond do not have them"
+        text = f"took {late} commits below its watermark: drainers beyond do not have them"
         is_recent = (pump.time_s or 0.0) - pump.late.last_s < RECENT_S
         yield Said(text, severity="" if is_recent else WARNING, is_past=True)
 

@@ -790,5 +790,15 @@ async def test_a_commit_below_the_watermark_is_counted(tmp_path: Path) -> None:
         await put(storage, binlog.commit(40, 50, b"k"))
         storage.mark(200)
         await wait_watermark(storage, 200)
-        assert storage.late.commits == 1
-        assert storage.late.last_s > 0
+        late = storage.late
+        assert late.commits == 1
+        assert late.last_s > 0
+    async with opened(tmp_path) as storage:
+        assert storage.late == late, "who looks after a restart is told as well"
+        await put(storage, binlog.commit(60, 70, b"k"))
+        storage.mark(300)
+        await wait_watermark(storage, 300)
+        assert storage.late.commits == 2
+    (tmp_path / ".late").write_bytes(b"{")
+    async with opened(tmp_path) as storage:
+        assert storage.late.commits == 0, "no reason not to start"
