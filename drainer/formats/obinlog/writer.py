@@ -13,6 +13,10 @@ Holds  byte for byte what the Go drainer writes, except where that is wrong:
                                  several tables
     rows between the steps of    read by the definition that they were written under; Go writes defaults or
     an ALTER                     stops
+    columns that a rule leaves   left out of messages; a relay log has them, and says so
+    out
+    keys of a column that is     not among a message's keys; Go lists generated columns, and so their keys
+    left out
 
 A column's value lies in the field that its type asks for (`reference: obinlog`): integers in int64 or uint64,
 FLOAT and DOUBLE in double, strings, DECIMAL, YEAR and times in string, binary strings, BIT and JSON in bytes,
@@ -121,8 +125,9 @@ def _column_info(column: Column) -> bytes:
     return delimited(b"\x1a", content)
 
 
-def _unique_keys(info: TableInfo) -> bytes:
-    """The integer handle as PRIMARY, then every unique or primary index in the order of the definition."""
+def _unique_keys(info: TableInfo, names: Collection[str]) -> bytes:
+    """The integer handle as PRIMARY, then every unique or primary index in the order of the definition that
+    has no other columns than `names`."""
     keys: list[tuple[str, Collection[str]]] = []
     if info.handle_column is not None:
         keys.append(("PRIMARY", [info.handle_column.name]))
@@ -138,6 +143,7 @@ def _unique_keys(info: TableInfo) -> bytes:
             + b"".join(delimited(b"\x12", column.encode()) for column in columns),
         )
         for name, columns in keys
+        if all(column in names for column in columns)
     )
 
 
@@ -167,7 +173,7 @@ def _update(new: bytes, old: bytes) -> bytes:
 
 
 class ObinlogPlan:
-    """Writes rows of one table version.
+    """Writes rows of one table version. `bare`: without what is left out of it, and its keys.
 
     `insert`, `update` and `delete` make a whole `mutations` field of a row; `RowError` if it cannot be right.
     """
@@ -176,7 +182,7 @@ class ObinlogPlan:
     update: Callable[[bytes], bytes]
     delete: Callable[[bytes], bytes]
 
-    def __init__(self, version: TableVersion) -> None:
+    def __init__(self, version: TableVersion, *, bare: bool) -> None:
         forms: list[ColumnForm] = []
 
         def convert(column: Column, place: int) -> Conversion:
@@ -186,17 +192,22 @@ class ObinlogPlan:
         info = version.info
         readers = RowReaders(info, convert)
         self._forms = tuple(forms)
+        left_out = version.left_out if bare else ()
+        columns = readers.layout.columns
+        self._places = [place for place, column in enumerate(columns) if column.id not in left_out]
+        shown = [columns[place] for place in self._places]
         self._make(readers)
+        keyed = shown if bare else info.columns
         schema, name = version.downstream
         self.head: bytes = (
             delimited(b"\n", schema.encode())
             + delimited(b"\x12", name.encode())
-            + b"".join(_column_info(column) for column in readers.layout.columns)
+            + b"".join(_column_info(column) for column in shown)
         )
-        self.tail: bytes = _unique_keys(info)
+        self.tail: bytes = _unique_keys(info, {column.name for column in keyed})
 
     def _make(self, readers: RowReaders) -> None:
-        places = readers.all_places
+        places = self._places
         names: dict[str, Any] = {"join": b"".join, "NULL": NULL, "update": _update}
         names |= {"INSERT_HEADS": _INSERT_HEADS, "DELETE_HEADS": _DELETE_HEADS}
         for form in self._forms:
@@ -230,8 +241,8 @@ class ObinlogPlan:
 
     def _row(self, values: Sequence[Any]) -> bytes:
         return b"".join(
-            NULL if value is None else form.write(value)
-            for form, value in zip(self._forms, values, strict=True)
+            NULL if values[place] is None else self._forms[place].write(values[place])
+            for place in self._places
         )
 
 
@@ -315,7 +326,7 @@ class ObinlogWriter:
         if plan is None:
             if len(self._plans) >= _PLANS_MAX:
                 self._plans.clear()
-            plan = self._plans[version] = ObinlogPlan(version)
+            plan = self._plans[version] = ObinlogPlan(version, bare=self._bare)
         tail = plan.tail
         if not self._bare:
             number = self._numbers[version] = len(self._ready) + 1

@@ -16,7 +16,7 @@ from drainer.formats.obinlog.reader import ForeignTable, ObinlogReader, RecordHe
 from drainer.formats.obinlog.writer import ObinlogWriter, ddl_document, definition_json, type_name
 from drainer.relay.record_readers import to_utc
 from drainer.txn import DELETE, INSERT, UPDATE, Ddl, TableEvents, TableVersion, Tracked, Transaction
-from tests.common.rowcodec.tables import kind, table
+from tests.common.rowcodec.tables import index, key, kind, table
 from tests.drainer.support import recorded
 from tests.drainer.support.relay_world import items
 from tidb_binlog.errors import Corruption
@@ -180,6 +180,31 @@ def test_routed_tables_are_written_under_their_names_downstream() -> None:
     payload = ObinlogWriter().transaction(Transaction(1, 2, (TableEvents(known, [INSERT], [row], 0),), 1))
     (written,) = pb.Binlog.FromString(payload).dml_data.tables
     assert (written.schema_name, written.table_name) == ("archive", "moved")
+
+
+def test_a_message_has_neither_left_out_columns_nor_their_keys() -> None:
+    info = table(
+        ("id", key("bigint")),
+        ("secret", kind("bigint")),
+        ("name", kind("varchar")),
+        indexes=(index(1, ("secret", 1)), index(2, ("name", 2))),
+    )
+    (secret,) = (column.id for column in info.columns if column.name == "secret")
+    encoder, known = RowEncoder(info), version(info, left_out=frozenset({secret}))
+    before, after = (1, 77, "a"), (1, 78, "b")
+    older = RowEncoder(replace(info, columns=info.columns[:2])).insert(before[:2], 1)  # read the slow way
+    rows = [encoder.insert(before, 1), encoder.update(before, after, 1), encoder.delete(after, 1), older]
+    events = TableEvents(known, [INSERT, UPDATE, DELETE, INSERT], rows, 0)
+    transaction = Transaction(1, 2, (events,), 1)
+    (told,) = pb.Binlog.FromString(ObinlogWriter(bare=True).transaction(transaction)).dml_data.tables
+    assert [column.name for column in told.column_info] == ["id", "name"]
+    assert [list(one.column_names) for one in told.unique_keys] == [["id"], ["name"]]
+    images = [row for change in told.mutations for row in (change.row, change.change_row) if row.columns]
+    shown = [tuple(column.string_value or column.int64_value for column in row.columns) for row in images]
+    assert shown == [(1, "a"), (1, "b"), (1, "a"), (1, "b"), (1, 0)]
+    (kept,) = pb.Binlog.FromString(ObinlogWriter().transaction(transaction)).dml_data.tables
+    assert [column.name for column in kept.column_info] == ["id", "secret", "name"]
+    assert len(kept.unique_keys) == 3
 
 
 NUMBERS = [0, 1, -1, 127, 128, 16383, 16384, 2097151, 2097152, 268435455, 268435456, 2**63 - 1, -(2**63)]
