@@ -52,8 +52,9 @@ class Feed(Protocol):
 
 
 def concerned(ddl: Ddl, route: Route) -> list[tuple[str, str]]:
-    """The downstream names of what a DDL is about, the first one first."""
-    names = ddl.tables or ((ddl.schema, ""),)
+    """The downstream names of what a DDL is about, the first one first; after a database its tables."""
+    changed = [(table.schema, table.name) for table in (*ddl.before, *ddl.after)]
+    names = *(ddl.tables or ((ddl.schema, ""),)), *(name for name in changed if name not in ddl.unread)
     return list(dict.fromkeys(route(*name) for name in names))
 
 

@@ -107,23 +107,23 @@ class RowFeed:
             yield sendable
 
     async def ddl(self, ddl: Ddl, statements: Sequence[Statement], route: Route) -> AsyncIterator[Sendable]:
+        told = [self._form.ddl(ddl, statement.text) for statement in statements]
+        messages = [message for message in told if message is not None]
         places = {}
-        for name in concerned(ddl, route):
+        for name in concerned(ddl, route) if messages else ():
             place = await self._destinations.place(*name, None, ddl.commit_ts)
             places[place.topic, place.partition] = place
         for place in places.values():
-            for number, statement in enumerate(statements):
-                message = self._form.ddl(ddl, statement.text)
-                if message is not None:
-                    position = Position(ddl.commit_ts, number if len(statements) > 1 else WHOLE)
-                    headers: Headers = [*headers_of(position), (KIND, b"ddl")]
-                    key = message.key
-                    if key is None and place.compacted:
-                        key = b'{"_tidb":"ddl","commitTs":%d,"seq":%d}' % (ddl.commit_ts, number)
-                    size = size_of(key, message.value, headers)
-                    if size > place.limit:
-                        raise _refused(message, size, place.limit, ", a DDL")
-                    yield place, Envelope(key, message.value, position, headers)
+            for number, message in enumerate(messages):
+                position = Position(ddl.commit_ts, number if len(messages) > 1 else WHOLE)
+                headers: Headers = [*headers_of(position), (KIND, b"ddl")]
+                key = message.key
+                if key is None and place.compacted:
+                    key = b'{"_tidb":"ddl","commitTs":%d,"seq":%d}' % (ddl.commit_ts, number)
+                size = size_of(key, message.value, headers)
+                if size > place.limit:
+                    raise _refused(message, size, place.limit, ", a DDL")
+                yield place, Envelope(key, message.value, position, headers)
 
     async def watermark(self, ts: Ts) -> AsyncIterator[Sendable]:
         message = self._form.watermark(ts)

@@ -14,7 +14,7 @@ import pytest
 from drainer.formats.messages.message import Message, open_format
 from drainer.sink.kafka.client import TopicFacts
 from drainer.sink.kafka.row_feed import placed
-from drainer.txn import INSERT, Item, Transaction
+from drainer.txn import INSERT, Ddl, Item, Transaction
 from tests.common.rowcodec.tables import kind, table
 from tests.drainer.formats.messages.changes import transaction, version
 from tests.drainer.support.archive_life import Ready
@@ -134,6 +134,32 @@ async def test_ddl_and_watermarks_are_marked(kafka: MockKafka, tmp_path: Path) -
         assert json.loads(one.value)["_tidb"]["watermarkTs"] == int(one.headers["commit_ts"])
     ddl = [json.loads(one.value)["sql"] for one in found if one.headers.get("kind") == b"ddl"]
     assert len(ddl) >= 3
+
+
+@pytest.mark.parametrize("form", ["canal-json", None])
+async def test_a_dropped_database_is_told_where_its_tables_are(
+    kafka: MockKafka, tmp_path: Path, form: str | None
+) -> None:
+    (drop,) = (
+        one for one in items("ddl") if isinstance(one, Ddl) and one.query.startswith("DROP DATABASE `d3`")
+    )
+    places = {zlib.crc32(f"d3\0{name}".encode()) % 4 for name in ("", "x")}
+    assert len(places) == 2
+    opened = form and open_format(form)
+    await Life(kafka.servers, tmp_path, Ready([drop]), form=opened, partition="table").whole()
+    assert {one.partition for one in kafka.messages(TOPIC)} == places
+
+
+async def test_a_ddl_that_a_format_does_not_tell_needs_no_topic(kafka: MockKafka, tmp_path: Path) -> None:
+    (ddl, *_) = (one for one in items("ddl") if isinstance(one, Ddl) and not one.skip)
+    form = open_format("canal-json")
+    form.ddl = lambda ddl, text: None  # type: ignore[method-assign]
+    assert isinstance(ddl, Ddl)
+    for name in ddl.tables:
+        kafka.create(".".join(name), 1)
+    life = Life(kafka.servers, tmp_path, Ready([ddl]), topic="{schema}.{table}", form=form, partition="key")
+    await life.whole()
+    assert life.sink.facts()["Kafka"]["topics"] == {}
 
 
 def one_large() -> tuple[list[Item], Message, int]:
