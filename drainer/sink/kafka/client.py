@@ -79,6 +79,9 @@ class End(NamedTuple):
     offset: int
 
 
+_UNKNOWN: Final = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+
 def error_of(error: KafkaError, what: str) -> BinlogError:
     """As the project sees it."""
     code, text = error.code(), error.str()
@@ -98,7 +101,7 @@ def error_of(error: KafkaError, what: str) -> BinlogError:
         return Denied(
             f"{what}: the login was refused: {text}", hint="check [syncer.to] user and password-file"
         )
-    if code in (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.TOPIC_EXCEPTION):
+    if code in (*_UNKNOWN, KafkaError.TOPIC_EXCEPTION):
         return DownstreamError(
             f"{what}: {text}",
             hint="create the topic, or let brokers do it (auto.create.topics.enable)",
@@ -349,7 +352,7 @@ class Client:
             return [end for end in ends if end is not None]
         except KafkaException as error:
             failure = error_of(error.args[0], f"reading the end of topic {topic}")
-            if isinstance(failure, DeliveryBroken):
+            if isinstance(failure, DeliveryBroken) or error.args[0].code() in _UNKNOWN:  # it is being made
                 raise self._unavailable(error.args[0]) from None
             raise failure from None
         finally:

@@ -15,7 +15,7 @@ from drainer.sink.kafka.client import Answered, Client, TopicFacts, producer_con
 from drainer.sink.kafka.settings import ClientSettings
 from tests.fakes.kafka import MSG_SIZE_TOO_LARGE, PRODUCE, MockKafka
 from tests.waiting import PATIENCE_S, until_here
-from tidb_binlog.errors import BinlogError
+from tidb_binlog.errors import BinlogError, Unavailable
 
 TOPIC = "changes"
 IN_FLIGHT = 5
@@ -93,6 +93,20 @@ def test_a_refusal_is_told_by_the_answer_though_the_producer_has_ended_before() 
         assert "the broker takes no message of this size" in str(answer_of(answers, 1).error)
     finally:
         goes_on.set()
+        client.close(wait_s=0.0)
+        kafka.close()
+
+
+def test_the_end_of_a_partition_that_is_being_made_is_waited_for() -> None:
+    """A broker tells how many partitions a new topic has before it knows them itself."""
+    kafka = MockKafka()
+    kafka.create(TOPIC)
+    client = Client(ClientSettings(kafka.servers), lambda answers: None, lambda text, error: None)
+    try:
+        assert client.ends(TOPIC, 1) == []
+        with pytest.raises(Unavailable, match="Unknown partition"):
+            client.ends(TOPIC, 2)
+    finally:
         client.close(wait_s=0.0)
         kafka.close()
 
