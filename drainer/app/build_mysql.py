@@ -22,6 +22,7 @@ from drainer.checkpoint.load_progress import refuse_unfinished
 from drainer.checkpoint.resume import Start, StarterInfo, resume_point
 from drainer.checkpoint.savepoint import adopt_cluster
 from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.stream_row import StreamRow, stream_name
 from drainer.checkpoint.value import DEFAULT_TABLE
 from drainer.config.downstream import row_target_of, target_of
 from drainer.config.options import DrainerConfig
@@ -51,7 +52,7 @@ from drainer.stream.translate.translator import Translator
 from tidb_binlog.backoff import Backoff
 from tidb_binlog.clock import SystemClock
 from tidb_binlog.cluster.registry import Registry
-from tidb_binlog.errors import Conflict, Unavailable
+from tidb_binlog.errors import BinlogError, Conflict, Unavailable
 from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.observe import log
 from tidb_binlog.serving.reload import Commit
@@ -369,6 +370,14 @@ def joining_of(assembled: Assembled, settings: DrainerConfig, upstream: Upstream
     )
 
 
+async def _hand_on(findings: Callable[[], None]) -> None:
+    """To a stream of Spark, or from one: it takes over from a Drainer that was stopped, and the reverse."""
+    try:
+        await asyncio.to_thread(findings)
+    except BinlogError as error:  # no reason to end: data-dir has them
+        logger.warning("what is told of the downstream is not handed on", reason=error)
+
+
 async def build(context: BuildContext) -> Runner[MysqlSink]:
     """What `assemble` makes, with what a daemon offers besides."""
     settings, upstream, operating = context.settings, context.upstream, context.operating
@@ -382,6 +391,18 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
         again=context.again,
         wait_for=operating.wait_for,
     )
+    row = StreamRow(target_of(settings), stream_name(upstream.cluster_id, settings.checkpoint_schema))
+
+    def take() -> None:
+        operating.findings.load(row.load())
+
+    def leave() -> None:
+        row.begin()
+        take()  # another one may have taken over meanwhile
+        row.store(operating.findings.document())
+
+    await _hand_on(take)
+    context.ends.push_async_callback(_hand_on, leave)
     runner, translator = assembled.runner, assembled.translator
     sink = runner.sink
     metrics.LOOPBACK_TRANSACTIONS.set_function(lambda: float(translator.looped))

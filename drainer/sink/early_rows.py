@@ -55,9 +55,11 @@ class EarlyRows:
         return EarlyRowsKept(self.told, {str(table_id): took for table_id, took in self._took.items()})
 
     def load(self, kept: EarlyRowsKept) -> None:
-        """The same of the process before."""
-        self._told.extend(kept.told)
-        self._took = {int(table_id): took for table_id, took in kept.took.items() if table_id.isdecimal()}
+        """The same of the process before. What is there already stays."""
+        jobs = {told.job_id for told in self._told}
+        self._told.extend(told for told in kept.told if told.job_id not in jobs)
+        took = {int(table_id): took for table_id, took in kept.took.items() if table_id.isdecimal()}
+        self._took = took | self._took
         self._last_took = max(self._took.values(), key=_commit_ts, default=self._last_took)
 
     @property

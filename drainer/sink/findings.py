@@ -60,16 +60,24 @@ class Findings:
 
     def keep_in(self, load: Callable[[], object], store: Callable[[bytes], None]) -> None:
         """Go on from what the process before has kept, whose document `load` gives. Raises what it does."""
-        kept = read(load(), FindingsKept)
+        self.load(load())
         self._store = store
+
+    def load(self, document: object) -> None:
+        """What another process has found; what is known already is told once."""
+        kept = read(document, FindingsKept)
         self.early_rows.load(kept.early_rows)
-        self.missing.extend(kept.missing)
+        self.missing.extend([lack for lack in kept.missing if lack not in self.missing])
         self.drift.load(kept.drift)
+
+    def document(self) -> bytes:
+        """All of it, for `load`."""
+        kept = FindingsKept(self.early_rows.kept(), list(self.missing), self.drift.status())
+        return json.dumps(plain(kept)).encode()
 
     def _keep(self) -> None:
         with self._lock:
-            kept = FindingsKept(self.early_rows.kept(), list(self.missing), self.drift.status())
             try:
-                self._store(json.dumps(plain(kept)).encode())
+                self._store(self.document())
             except (OSError, BinlogError) as error:  # no reason to end: rows go on
                 logger.warning("what is told of the downstream is not kept over a restart", reason=error)

@@ -60,12 +60,13 @@ class Drift:
         )
 
     def load(self, kept: MismatchStatus) -> None:
-        """Count on from what another process has counted."""
+        """Count on from what another process has counted, which may have counted on from the same."""
         with self._lock:
-            self._rows.update(kept.rows)
+            self._rows |= Counter(kept.rows)
             for table, columns in kept.texts.items():
-                self._texts.setdefault(table, Counter()).update(columns)
-            self._last_s, self._texts_last_s = kept.last_s, kept.texts_last_s
+                self._texts[table] = self._texts.get(table, Counter()) | Counter(columns)
+            self._last_s = max(self._last_s, kept.last_s)
+            self._texts_last_s = max(self._texts_last_s, kept.texts_last_s)
 
     def note(self, rows: Mapping[str, int], texts: Mapping[str, int], first_ts: Ts, last_ts: Ts) -> None:
         """Count rows by table, and values by table and column with a dot between them."""

@@ -22,6 +22,7 @@ from drainer.checkpoint.fencing import WentBack
 from drainer.checkpoint.resume import Start
 from drainer.checkpoint.schema_snapshot import StoredSchema
 from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.stream_row import StreamRow, stream_name
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.downstream import target_of
 from drainer.config.options import DrainerConfig
@@ -51,7 +52,7 @@ from drainer.spark.live.drainer_turn import Unfinished
 from drainer.spark.replay.job import AGAIN, WENT_BACK, Frozen, reached, stored
 from drainer.spark.replay.plan import ReplayPlan, ReplayTask
 from drainer.spark.replay.run import DdlSteps, ReplayRun, RowsLeftOut
-from drainer.spark.replay.stream_jobs import LiveJobs, StreamRow
+from drainer.spark.replay.stream_jobs import LiveJobs
 from drainer.spark.replay.writer import Taking
 from drainer.spark.source.pump_cluster import PumpCluster
 from drainer.txn import Ddl
@@ -107,8 +108,7 @@ async def open_database(
 def row_of(settings: LiveSettings, cluster: PumpCluster) -> StreamRow:
     """What the downstream knows of the stream that owns this checkpoint."""
     drainer = settings.drainer
-    jobs = LiveJobs.of(cluster.upstream.cluster_id, drainer.checkpoint_schema)
-    return StreamRow(target_of(drainer), jobs)
+    return StreamRow(target_of(drainer), stream_name(cluster.upstream.cluster_id, drainer.checkpoint_schema))
 
 
 async def remember(findings: Findings, settings: LiveSettings, cluster: PumpCluster) -> None:

@@ -10,7 +10,6 @@ Tests   tests/spark/replay/test_entry.py
     spark_jobs      one row a job: what is frozen, the step at hand, the DDL under way, tables written apart
     spark_progress  one row a bucket of a phase of a step: the next chunk, rows so far
     spark_left_out  one row a table of a chunk that was written without it, since its rows were refused
-    spark_streams   one row a stream from Pumps that was here, with what it tells of early rows
     findings        what the downstream has otherwise than the job expects (`job_findings`)
 """
 
@@ -33,7 +32,6 @@ SCHEMA: Final = "tidb_binlog"
 JOBS: Final = qualified(SCHEMA, "spark_jobs")
 PROGRESS: Final = qualified(SCHEMA, "spark_progress")
 LEFT_OUT: Final = qualified(SCHEMA, "spark_left_out")
-STREAMS: Final = qualified(SCHEMA, "spark_streams")
 WENT_BACK: Final = "the downstream went back in time"
 AGAIN: Final = "run the same command again: it goes on from what is there"
 _KEY_MAX: Final = 64

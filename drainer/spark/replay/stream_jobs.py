@@ -1,7 +1,6 @@
 """Stream jobs: what the downstream knows of streams that write into it.
 
-In      rows of `spark_jobs`, one for each batch that is under way or was the last one of its stream; of
-        `spark_streams`, one for each stream from Pumps
+In      rows of `spark_jobs`, one for each batch that is under way or was the last one of its stream
 Holds   a batch is begun by the stream that did the one before: neither a copy of an older checkpoint nor a
         second stream over the same archive writes rows that are there already
 Why     a query starts at the beginning again when its checkpoint is lost or another directory is given; Spark
@@ -11,18 +10,16 @@ Tests   tests/spark/replay/test_stream_apply.py, tests/spark/live/test_take_over
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-from drainer.mysql.connection import Connection, Target, connect
-from drainer.mysql.errors import NoSuchTable, SessionError, passing_error
-from drainer.mysql.literal.quoting import quote_name, string_literal
-from drainer.spark.replay.job import JOBS, LEFT_OUT, PROGRESS, SCHEMA, STREAMS, Frozen, findings_of
+from drainer.checkpoint.stream_row import stream_name
+from drainer.mysql.connection import Connection
+from drainer.mysql.errors import NoSuchTable
+from drainer.mysql.literal.quoting import string_literal
+from drainer.spark.replay.job import JOBS, LEFT_OUT, PROGRESS, Frozen, findings_of
 from tidb_binlog.errors import Conflict
-from tidb_binlog.foreign_document import json_object
-from tidb_binlog.late_dataclass import dataclass, replace
+from tidb_binlog.late_dataclass import dataclass
 from tidb_binlog.tso import Ts
 
 _PREFIX = "stream-"
@@ -123,8 +120,7 @@ class LiveJobs:
     @classmethod
     def of(cls, cluster_id: int, checkpoint_schema: str) -> LiveJobs:
         """Of the stream that owns this checkpoint."""
-        digest = hashlib.sha256(f"{cluster_id}/{checkpoint_schema}".encode()).hexdigest()
-        return cls(f"live-{digest[:16]}-")
+        return cls(f"{stream_name(cluster_id, checkpoint_schema)}-")
 
     def job_at(self, position: Ts) -> str:
         """The batch that begins after a position."""
@@ -138,52 +134,3 @@ class LiveJobs:
             for (job,) in _rows(connection, b"SELECT job FROM " + JOBS + b" WHERE job LIKE " + pattern)
         ]
         _delete(connection, [job for job in names if int(job.removeprefix(self.prefix)) < position])
-
-
-class StreamRow:
-    """Of a stream from Pumps what outlives its batches. Raises `Unavailable`, `DownstreamError`."""
-
-    def __init__(self, target: Target, jobs: LiveJobs) -> None:
-        self._target = replace(target, mark=None)
-        self._name = string_literal(jobs.prefix.rstrip("-"))
-
-    def is_there(self) -> bool:
-        """Whether the stream has been here before."""
-        return bool(self._rows())
-
-    def load(self) -> dict[str, Any] | None:
-        """What was stored last; one that is damaged is as good as none."""
-        rows = self._rows()
-        return json_object(rows[0][0].encode()) if rows else None
-
-    def begin(self) -> None:
-        """The stream is here."""
-        with self._connection() as connection:
-            connection.run(b"CREATE DATABASE IF NOT EXISTS " + quote_name(SCHEMA))
-            connection.run(
-                b"CREATE TABLE IF NOT EXISTS "
-                + STREAMS
-                + b" (stream VARCHAR(64) CHARACTER SET ascii NOT NULL"
-                b" PRIMARY KEY, findings MEDIUMTEXT CHARACTER SET utf8mb4 NOT NULL) ENGINE=InnoDB"
-            )
-            connection.run(b"INSERT IGNORE INTO " + STREAMS + b" VALUES (" + self._name + b",'{}')")
-            connection.commit()
-
-    def store(self, document: bytes) -> None:
-        """See `Findings`."""
-        with self._connection() as connection:
-            text = string_literal(document.decode())
-            connection.run(b"UPDATE " + STREAMS + b" SET findings=" + text + b" WHERE stream=" + self._name)
-            connection.commit()
-
-    def _rows(self) -> list[tuple[Any, ...]]:
-        with self._connection() as connection:
-            return _rows(connection, b"SELECT findings FROM " + STREAMS + b" WHERE stream=" + self._name)
-
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        with contextlib.closing(connect(self._target)) as connection:
-            try:
-                yield connection
-            except SessionError as error:
-                raise passing_error(error, "reading or writing spark_streams") from None

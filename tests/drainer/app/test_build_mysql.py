@@ -15,7 +15,8 @@ import pytest
 from drainer.app import build, build_mysql
 from drainer.app.build import BuildContext
 from drainer.app.operations import Operating
-from drainer.checkpoint.store import CheckpointStore
+from drainer.checkpoint.store import DEFAULT_SCHEMA, CheckpointStore
+from drainer.checkpoint.stream_row import StreamRow, stream_name
 from drainer.checkpoint.value import Checkpoint
 from drainer.config.options import DrainerConfig
 from drainer.mysql.connection import Target
@@ -158,6 +159,60 @@ async def test_who_could_not_go_on_fences_off_nobody(
     assert living.session.open().session_id == session, "its session was not ended either"
     living.save(Checkpoint(600, False, 0, living.epoch))
     living.close()
+    await nodes.close()
+
+
+@pytest.mark.integration
+def test_each_checkpoint_has_a_row_for_what_its_streams_have_found(target: Target) -> None:
+    first, second = (StreamRow(target, stream_name(cluster, DEFAULT_SCHEMA)) for cluster in (7, 8))
+    assert (first.load(), first.is_there()) == (None, False)
+    for row in (first, second):
+        row.begin()
+        row.begin()
+    assert (first.load(), first.is_there()) == ({}, True)
+    first.store(b'{"a": "\xc3\xa9\'"}')
+    assert (first.load(), second.load()) == ({"a": "é'"}, {})
+    with pytest.raises(Unavailable):
+        StreamRow(Target("127.0.0.1", 1, "u", ""), "live").load()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("away", [False, True])
+async def test_what_a_stream_of_spark_has_found_is_taken_over_and_handed_back(
+    target: Target, etcd_clean: str, tmp_path: Path, away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that cannot be, the Drainer works all the same."""
+    row = StreamRow(target, stream_name(CLUSTER, DEFAULT_SCHEMA))
+    row.begin()
+    spark = Findings(SystemClock())
+    spark.drift.note_rows("d.t", 3, 1, 2)
+    row.store(spark.document())
+    nodes = await connect_registry(etcd_clean)
+    starting, settings = Starting(60.0, SystemClock(), lambda _: None), settings_for(target, tmp_path)
+    operating: Any = SimpleNamespace(
+        control=Control(SystemClock()),
+        findings=Findings(SystemClock()),
+        reload=Reload(settings, lambda: settings, SystemClock()),
+        offer=lambda *_: None,
+        wait_for=starting.wait_for,
+        upstream_clock=SystemClock(),
+    )
+
+    def refuse(_row: StreamRow) -> None:
+        raise Unavailable("no right to read it")
+
+    if away:
+        monkeypatch.setattr(StreamRow, "load", refuse)
+    upstream = cast(Upstream, Moments(1000))
+    async with contextlib.AsyncExitStack() as ends:
+        await build_mysql.build(BuildContext(settings, upstream, nodes, ends, operating))
+        assert operating.findings.drift.rows() == ({} if away else {"d.t": 3})
+        operating.findings.drift.note_rows("d.u", 1, 3, 4)
+        spark.drift.note_rows("d.v", 2, 5, 6)
+        row.store(spark.document())
+    monkeypatch.undo()
+    spark.load(row.load())
+    assert spark.drift.rows() == {"d.t": 3, "d.v": 2} | ({} if away else {"d.u": 1})
     await nodes.close()
 
 

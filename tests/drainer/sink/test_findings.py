@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,21 @@ def test_all_that_is_told_outlives_the_process(tmp_path: Path) -> None:
     assert kept == str(second.drift.status())
     assert (second.drift.total, second.drift.texts()) == (4, {"d.t": {"c": 3}})
     assert 0.0 < first.drift.status().texts_last_s <= second.drift.status().texts_last_s
+
+
+def test_what_two_processes_have_told_is_told_once() -> None:
+    first, second = Findings(SystemClock()), Findings(SystemClock())
+    for findings in (first, second):
+        findings.early_rows.note_ddl(EARLY)
+        findings.missing.append(lack(7, "key k"))
+    first.drift.note({"d.t": 3, "d.u": 1}, {"d.t.c": 2}, 1, 2)
+    second.drift.note({"d.t": 4}, {"d.t.d": 1}, 1, 2)
+    for _ in range(2):
+        second.load(json.loads(first.document()))
+    assert [told.job_id for told in second.early_rows.told] == [7]
+    assert list(second.missing) == [lack(7, "key k")]
+    assert (second.drift.rows(), second.drift.texts()) == ({"d.t": 4, "d.u": 1}, {"d.t": {"c": 2, "d": 1}})
+    assert second.drift.status().last_s >= first.drift.status().last_s
 
 
 def test_what_is_told_is_kept_at_once(tmp_path: Path) -> None:
