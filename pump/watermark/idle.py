@@ -9,7 +9,8 @@ Given   a commit that is stored here, or that another pump has (its puller says 
         anybody waits. What a peer says was drawn is never the watermark itself: a lie, or a clock that is
         ahead, would hide what others commit below it
 Pace    the first draw for a newly awaited or given timestamp happens at once, or as long after the last one
-        as that took and `rest_s` at least (`pace_s` while nobody waits): many commits share one. If it is not
+        as that took, `rest_s` at least and `pace_s` at most (`pace_s` while nobody waits): many commits share
+        one, and one that waited for PD's election keeps nobody waiting as long again. If it is not
         enough (the oracle is held back, or does not answer) the next ones come `pace_s` apart, for one that
         lies ahead as far apart as it does, up to a second. A drawn timestamp that is large enough is never
         drawn again: an open prewrite holds it back until it settles. Where the oracle can tell what it has
@@ -144,7 +145,7 @@ class IdleWatermark:
             return
         finally:
             now_s = asyncio.get_running_loop().time()
-            self._rested_s = now_s + max(now_s - self._asked_s, self._rest_s)
+            self._rested_s = now_s + max(min(now_s - self._asked_s, self._pace_s), self._rest_s)
         if self.trouble:
             _logger.info("timestamp oracle answers again")
         self.trouble = ""

@@ -31,10 +31,11 @@ class TimeOracle:
     error: BinlogError | None = None
     draws: int = 0
     last: int = 0
+    takes_s: float = 0.001
 
     async def timestamp(self) -> Ts:
         self.draws += 1
-        await virtual_time.passes(0.001)
+        await virtual_time.passes(self.takes_s)
         if self.error is not None:
             raise type(self.error)(self.error.message)
         self.last = max(self.last + 1, now_ts())
@@ -241,6 +242,17 @@ def test_who_comes_back_with_the_same_wait_is_told_when_the_oracle_is_back(error
         async with asyncio.timeout(TOLD_S):
             await again
         assert not pump.idle.trouble
+
+    live(story)
+
+
+def test_a_draw_that_took_long_keeps_nobody_waiting_as_long_again() -> None:
+    async def story(pump: Pump) -> None:
+        pump.oracle.takes_s = 12.0  # PD elects
+        await pump.told(now_ts() + 1)
+        pump.oracle.takes_s = 0.001
+        await virtual_time.passes(0.001)
+        await soon(pump)
 
     live(story)
 
