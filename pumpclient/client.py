@@ -49,6 +49,7 @@ from tidb_binlog.cluster.registry import ClusterView
 from tidb_binlog.errors import BinlogError, ConfigError, Rejected, Unavailable
 from tidb_binlog.etcd.registry import connect_registry
 from tidb_binlog.net.tls import TlsConfig
+from tidb_binlog.process import loop_thread
 from tidb_binlog.table_info import SchemaState
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream import choice
@@ -120,6 +121,7 @@ class PumpClient:
         self._skipping_told_s = 0.0
         self._background = Background()
         self._started = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the tasks and connections, from `start` on
 
     async def start(self) -> None:
         """Read the registry and begin to follow it. `connect` has done so.
@@ -127,6 +129,7 @@ class PumpClient:
         Raises `NoPumpRegistered` when no pump is registered in any state, `Unavailable` when the registry
         does not answer. Pumps that are registered but not online are no error.
         """
+        self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._options.registry_timeout_s):
                 view = await self._directory.view()
@@ -158,6 +161,10 @@ class PumpClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def require_loop(self) -> None:
+        """Raise `ClientClosed` on another event loop than that it was opened on."""
+        loop_thread.require_loop(self._loop, "the pump client", ClientClosed, "its blocking counterpart")
 
     # What the host reads.
 
@@ -292,6 +299,7 @@ class PumpClient:
     async def _prewrite(self, start_ts: Ts, payload: bytes) -> bool:
         if self._closing.is_set() or not self._started:
             raise ClientClosed("the pump client is not open", hint="use it inside `async with`")
+        self.require_loop()
         if self._skipping.on:
             self._skipping.skip(start_ts, self._now_s())
         else:
@@ -321,6 +329,7 @@ class PumpClient:
         )
 
     async def _finish(self, start_ts: Ts, payload: bytes) -> bool:
+        self.require_loop()
         pump_id = self._roster.affinity.take(start_ts)
         if not self._skipping.is_quiet and self._skipping.finished(start_ts):
             self._delivery.counters.finishes_skipped += 1

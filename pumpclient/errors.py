@@ -52,7 +52,7 @@ class RecoveryTimeout(PumpClientError, Unavailable):
 
 
 class ClientClosed(PumpClientError):
-    """Used after `close`, or before it was entered."""
+    """Used after `close`, before it was entered, or on another event loop."""
 
 
 class TransactionOver(PumpClientError, Rejected):

@@ -299,6 +299,7 @@ class SchemaPublishing:
 
     async def publish(self, planner: Planner) -> int:
         """Plan a change and publish it; its commit_ts, 0 where nothing is to be done."""
+        self.client.require_loop()
         for _ in range(TRIES_MAX):
             await self.definitions.follow()
             plan = planner(self.definitions.catalog)
@@ -318,6 +319,7 @@ class SchemaPublishing:
 
     async def publish_job(self, job_json: bytes, query: str, schema_state: int, ttl_s: float) -> int:
         """See `Publisher.ddl`."""
+        self.client.require_loop()
         job_id = job_number(job_json, "id")
         if job_id <= 0:
             raise InvalidBinlog("the DDL job has no id", hint="pass the JSON of a TiDB DDL job")

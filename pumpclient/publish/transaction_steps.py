@@ -109,6 +109,7 @@ class TransactionSteps:
         """Draw start_ts and open the entry; from here the lease is renewed."""
         if self.stopping.is_set():
             raise ClientClosed("the publisher is closed")
+        self.client.require_loop()
         self._loop = asyncio.get_running_loop()
         start_ts = await self.transactions.begin(ttl_s)
         self.leases.opened(start_ts, ttl_s, self.clock.monotonic_s())

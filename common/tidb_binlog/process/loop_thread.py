@@ -124,6 +124,17 @@ class LoopThread:
         return os.getpid() == self._process_id
 
 
+def require_loop(
+    loop: asyncio.AbstractEventLoop | None, what: str, closed: type[BinlogError], counterpart: str
+) -> None:
+    """Raise `closed` on another event loop than that of `what`: what is awaited there never comes."""
+    if loop is not None and asyncio.get_running_loop() is not loop:
+        raise closed(
+            f"{what} was opened on another event loop",
+            hint=f"open it in the asyncio.run that uses it, or use {counterpart}, which any thread may call",
+        )
+
+
 class BlockingFace(Generic[T]):
     """The methods of `inner`, which lives on the loop of `thread`, for threads that may wait."""
 

@@ -30,6 +30,7 @@ from tidb_binlog.clock import Clock
 from tidb_binlog.cluster import node
 from tidb_binlog.errors import BinlogError, Corruption, Unavailable
 from tidb_binlog.late_dataclass import dataclass
+from tidb_binlog.process.loop_thread import require_loop
 from tidb_binlog.tso import Ts
 from tidb_binlog.upstream_port import Upstream
 
@@ -232,6 +233,8 @@ class LiveStream:
 
     async def next(self) -> Item | None:
         """The next item; None when `stop_ts` is reached. Raises what ended the stream."""
+        loop = self._running.get_loop() if self._running is not None else None
+        require_loop(loop, "the stream", StreamEnded, "subscribe_sync")
         while True:
             item = self.ready()
             if item is None and self._before is not None:

@@ -346,3 +346,16 @@ async def night(*, named: bool) -> None:
 @pytest.mark.parametrize("named", [False, True])
 def test_a_night_of_silence(named: bool) -> None:
     virtual_time.run(night(named=named))
+
+
+async def test_another_event_loop_is_refused_instead_of_waiting_for_ever(tmp_path: Path) -> None:
+    async def use() -> None:
+        with pytest.raises(StreamEnded, match="another event loop"):
+            await stream.next()
+
+    cluster = Cluster("basic", 1, tmp_path)
+    stream = cluster.open(0, None)
+    try:
+        await asyncio.to_thread(asyncio.run, use())
+    finally:
+        await stream.close()
