@@ -19,14 +19,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NoReturn
 
 from pump.config import ENV_PREFIX, PumpConfig, read_environment
 from pump.membership import score
 from pump.membership.closing import Closing
-from pump.membership.registration import Registration, place_of
+from pump.membership.registration import Registration, check_new, place_of
 from pump.pull.puller import Pullers
 from pump.retention.age_clock import AgeClock
 from pump.retention.purger import Purger, conditions
@@ -44,7 +44,7 @@ from pump.write.disk_guard import DiskGuard
 from tidb_binlog import mount, version
 from tidb_binlog.clock import Clock, SystemClock, boot_s
 from tidb_binlog.cluster import node
-from tidb_binlog.cluster.registry import PUMPS, Registry
+from tidb_binlog.cluster.registry import PUMPS, NodeEntry, Registry
 from tidb_binlog.config import loading
 from tidb_binlog.door.http.routes import Routes
 from tidb_binlog.etcd.registry import connect_registry
@@ -120,13 +120,11 @@ async def start(
     starting = Starting(settings.start_wait_s, clock, process.status)
     listener.check_free(settings)  # before anything is touched: this is the commonest mistake
     opened.data_dir = data_dir = DataDir(settings.data_dir)
-    has_log = data_dir.has_log
-    if settings.node_id or data_dir.has_node_id:
+    node_id, has_log = "", data_dir.has_log
+    if data_dir.has_node_id:
         node_id, ignored = data_dir.node_id(settings.node_id, "")
         if ignored:
             logger.warning("node-id is ignored, the data directory has one", node_id=node_id)
-    else:
-        node_id = ""
     routes, page = first_routes(opened, starting, clock, recorder, tls)
     opened.listener = await listener.listen(settings, services_before_start(starting), routes)
     process.task("history", page.watch(settings.data_dir))
@@ -142,10 +140,7 @@ async def start(
     address = settings.address(opened.listener.port)
     if not node_id:
         pumps = (await starting.wait_for(registry.view)).pumps
-        default_id = settings.default_node_id
-        if place := place_of(pumps, address, default_id, has_log=has_log):
-            logger.warning("taking the place of the pump that is registered at this address", node_id=place)
-        node_id, _ = data_dir.node_id("", place or default_id)
+        node_id, _ = data_dir.node_id(identity(settings, pumps, address, has_log=has_log), "")
     opened.storage = storage = await open_storage(
         settings, data_dir, clock, time.limit_ts, upstream.transactions.clients_know
     )
@@ -182,6 +177,18 @@ async def start(
         cluster_id=upstream.cluster_id,
         watermark=storage.watermark,
     )
+
+
+def identity(settings: PumpConfig, pumps: Mapping[str, NodeEntry], address: str, *, has_log: bool) -> str:
+    """Node id of a pump whose directory has none. Raises what `place_of` and `check_new` raise."""
+    node_id = settings.node_id or settings.default_node_id
+    place = None if settings.node_id else place_of(pumps, address, node_id, has_log=has_log)
+    if place is not None:
+        logger.warning("taking the place of the pump that is registered at this address", node_id=place)
+        return place
+    if not has_log:
+        check_new(pumps, node_id, settings.data_dir)
+    return node_id
 
 
 def first_routes(

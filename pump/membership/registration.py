@@ -22,7 +22,7 @@ from tidb_binlog.cluster import node
 from tidb_binlog.cluster.heartbeat import Heartbeat
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import PUMPS, NodeEntry, Registry
-from tidb_binlog.errors import ConfigError, Rejected, Unavailable
+from tidb_binlog.errors import ConfigError, Conflict, Rejected, Unavailable
 from tidb_binlog.net.tls import TlsConfig
 from tidb_binlog.observe import log
 from tidb_binlog.tso import Ts
@@ -161,7 +161,7 @@ class Registration:
             return False
 
 
-# Identity: the node id of a pump whose directory has none and that was given none.
+# Identity: the node id of a pump whose directory has none.
 # Why    a Go pump that was run with -node-id leaves no trace of it in its directory. Under its default id our
 #        pump would stand beside the old entry: two with one address, both waited for and both pulled from
 #        here, and nothing says that one of them will never come back
@@ -191,4 +191,24 @@ def place_of(pumps: Mapping[str, NodeEntry], address: str, default_id: str, *, h
         f"pump {names} is registered at {address}, which is this pump's address, and {why}",
         hint=f"start with --node-id={free[0]} to take its place with its data, or with another --node-id; "
         f"take one that never comes back out with `binlogctl forget {free[0]}`",
+    )
+
+
+def check_new(pumps: Mapping[str, NodeEntry], node_id: str, data_dir: str) -> None:
+    """Raises `ConfigError` where a pump that is to begin with nothing is one that drainers wait for: with
+    another disk mounted, or none, it would say that it had no more than what they get from here. `Conflict`
+    while it has its lease: its process runs, or has died just now.
+    """
+    entry = pumps.get(node_id)
+    if entry is None or entry.status.state == node.OFFLINE:
+        return
+    place = f"the data directory {data_dir} is new, and pump {node_id} is registered as {entry.status.state}"
+    if entry.alive:
+        raise Conflict(
+            f"{place}, with a lease", hint="end the process that has it, or give another --node-id"
+        )
+    raise ConfigError(
+        f"{place}: drainers wait for what it holds",
+        hint="mount its disk, correct data-dir, or give another --node-id; if its data is gone for good, "
+        f"`binlogctl forget {node_id}` says what is lost, and then it may start here",
     )

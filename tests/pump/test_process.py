@@ -6,9 +6,11 @@ import asyncio
 import json
 import random
 import re
+import shutil
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -393,6 +395,32 @@ async def test_locked_directory_and_duplicate_node_id(pump: Start, upstream: Sta
     assert await asyncio.to_thread(third.wait) == 5
     assert "p1" in last_line(third)
     assert (await first.status())["pump"]["state"] == "online"
+
+
+async def test_a_pump_that_drainers_wait_for_does_not_begin_in_a_new_directory(
+    pump: Start, upstream: StandaloneUpstream, etcd_clean: str
+) -> None:
+    """Its disk is not mounted: with or without a name that it was given, and however often it is started."""
+    process = pump("-node-id=p1")
+    await process.start_and_wait()
+    assert process.stop() == 0
+    mounted, hidden = process.directory, process.directory.with_name("disk")
+    mounted.rename(hidden)
+    for _ in range(2):
+        process.start()
+        assert await asyncio.to_thread(process.wait) == 1
+        assert "is new, and pump p1 is registered as paused" in process.log.read_text().splitlines()[-1]
+    shutil.rmtree(mounted)
+    hidden.rename(mounted)
+    await process.start_and_wait()
+    process.kill()
+    shutil.rmtree(mounted)
+    registry = await connect_registry(etcd_clean)
+    entry = (await registry.view()).pumps["p1"]
+    await registry.put(PUMPS, replace(entry.status, state=node.OFFLINE), entry.mod_revision)  # forgotten
+    await registry.close()
+    await process.start_and_wait()
+    assert process.stop() == 0
 
 
 async def test_directory_of_another_cluster(pump: Start, upstream: StandaloneUpstream) -> None:

@@ -461,6 +461,8 @@ async def test_a_go_pump_that_lives_keeps_its_name_and_a_dead_one_does_not(
 
         beating = asyncio.create_task(beats())
         process = pump()
+        process.directory.mkdir()
+        (process.directory / ".node").write_text("p1")  # its own: one that begins with nothing is no heir
         process.start()
         assert await asyncio.to_thread(process.wait) == 5
         assert f"a node at {entry.host} beats under this name" in process.log.read_text()

@@ -10,7 +10,7 @@ from pump.membership import registration
 from tidb_binlog.cluster import node
 from tidb_binlog.cluster.node import NodeStatus
 from tidb_binlog.cluster.registry import NodeEntry
-from tidb_binlog.errors import ConfigError
+from tidb_binlog.errors import ConfigError, Conflict
 
 HERE, DEFAULT = "h:8250", "h:8250"
 KINDS = list(itertools.product(("h:8250", "other:1"), node.STATES, (True, False, None)))
@@ -42,3 +42,16 @@ def test_every_registry_of_two(has_log: bool, default_is_there: bool) -> None:
             with pytest.raises(ConfigError) as caught:
                 registration.place_of(pumps, HERE, DEFAULT, has_log=has_log)
             assert f"--node-id={places[0]}" in caught.value.hint
+
+
+@pytest.mark.parametrize(("state", "alive"), list(itertools.product(node.STATES, (True, False, None))))
+def test_one_that_drainers_wait_for_does_not_begin_with_nothing(state: str, alive: bool | None) -> None:
+    pumps = {"a": NodeEntry(NodeStatus("a", HERE, state), 1, alive)}
+    registration.check_new(pumps, "b", "/data")
+    if state == node.OFFLINE:  # nobody waits
+        registration.check_new(pumps, "a", "/data")
+    else:
+        with pytest.raises(
+            Conflict if alive else ConfigError, match=f"is new, and pump a is registered as {state}"
+        ):
+            registration.check_new(pumps, "a", "/data")
