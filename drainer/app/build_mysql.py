@@ -397,6 +397,8 @@ async def build(context: BuildContext) -> Runner[MysqlSink]:
         operating.findings.load(row.load())
 
     def leave() -> None:
+        if operating.findings.is_empty:
+            return
         row.begin()
         take()  # another one may have taken over meanwhile
         row.store(operating.findings.document())

@@ -70,10 +70,17 @@ class Findings:
         self.missing.extend([lack for lack in kept.missing if lack not in self.missing])
         self.drift.load(kept.drift)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell."""
+        return self._kept() == FindingsKept()
+
     def document(self) -> bytes:
         """All of it, for `load`."""
-        kept = FindingsKept(self.early_rows.kept(), list(self.missing), self.drift.status())
-        return json.dumps(plain(kept)).encode()
+        return json.dumps(plain(self._kept())).encode()
+
+    def _kept(self) -> FindingsKept:
+        return FindingsKept(self.early_rows.kept(), list(self.missing), self.drift.status())
 
     def _keep(self) -> None:
         with self._lock:

@@ -183,10 +183,7 @@ async def test_what_a_stream_of_spark_has_found_is_taken_over_and_handed_back(
 ) -> None:
     """Where that cannot be, the Drainer works all the same."""
     row = StreamRow(target, stream_name(CLUSTER, DEFAULT_SCHEMA))
-    row.begin()
     spark = Findings(SystemClock())
-    spark.drift.note_rows("d.t", 3, 1, 2)
-    row.store(spark.document())
     nodes = await connect_registry(etcd_clean)
     starting, settings = Starting(60.0, SystemClock(), lambda _: None), settings_for(target, tmp_path)
     operating: Any = SimpleNamespace(
@@ -203,7 +200,13 @@ async def test_what_a_stream_of_spark_has_found_is_taken_over_and_handed_back(
 
     if away:
         monkeypatch.setattr(StreamRow, "load", refuse)
-    upstream = cast(Upstream, Moments(1000))
+    upstream = cast(Upstream, Moments(1000, 1001))
+    async with contextlib.AsyncExitStack() as ends:
+        await build_mysql.build(BuildContext(settings, upstream, nodes, ends, operating))
+    assert not row.is_there(), "nothing to hand on"
+    row.begin()
+    spark.drift.note_rows("d.t", 3, 1, 2)
+    row.store(spark.document())
     async with contextlib.AsyncExitStack() as ends:
         await build_mysql.build(BuildContext(settings, upstream, nodes, ends, operating))
         assert operating.findings.drift.rows() == ({} if away else {"d.t": 3})
