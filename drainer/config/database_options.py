@@ -95,6 +95,18 @@ class FormerOptions(NodeConfig):
     oracle_connect_string: str = option(
         "", key="syncer.to.oracle-connect-string", deprecated=True, help="there is no downstream Oracle here"
     )
+    checkpoint_oracle_service_name: str = option(
+        "",
+        key="syncer.to.checkpoint.oracle-service-name",
+        deprecated=True,
+        help="there is no downstream Oracle here",
+    )
+    checkpoint_oracle_connect_string: str = option(
+        "",
+        key="syncer.to.checkpoint.oracle-connect-string",
+        deprecated=True,
+        help="there is no downstream Oracle here",
+    )
 
     @property
     def dispatch_is_off(self) -> bool:

@@ -90,6 +90,13 @@ def test_brokers_are_used_beside_zookeepers(tmp_path: Path) -> None:
             "syncer.to.oracle-service-name is accepted for Go's sake: there",
         ),
         ({"to": "merge = true"}, "syncer.to.merge is accepted for Go's sake"),
+        *(
+            (
+                {"sections": f'[syncer.to.checkpoint]\noracle-{key} = "o"'},
+                f"syncer.to.checkpoint.oracle-{key} is accepted for Go's sake",
+            )
+            for key in ("service-name", "connect-string")
+        ),
         ({"to": 'dir = "/data"\nretention-time = 7'}, "syncer.to.dir, syncer.to.retention-time are not used"),
         ({"sections": "[syncer.to.params]\na = 1"}, "syncer.to.params is not used"),
         ({"sections": '[syncer.to.checkpoint]\nschema = "s"'}, "syncer.to.checkpoint.schema is not used"),
