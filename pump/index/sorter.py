@@ -119,8 +119,8 @@ class Sorter:
         self._front = 0  # entries before it have left
         self._open: dict[int, OpenPrewrite] = {}
         # Two generations, of which the older goes as a whole: forgetting costs nothing for each record.
-        self._ended: set[int] = set()
-        self._ended_before: set[int] = set()
+        self._ended: dict[int, int] = {}  # start_ts: commit_ts, 0 of what was rolled back
+        self._ended_before: dict[int, int] = {}
         self._settled_inside = 0
 
     # -- events ----------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Sorter:
                     effects.append(GivenUp(start_ts))
             elif (
                 start_ts != commit_ts
-                and (was_open := self._end(start_ts)) is not None
+                and (was_open := self._end(start_ts, commit_ts)) is not None
                 and 0 < commit_ts <= published
             ):
                 effects.append(Late(start_ts, commit_ts, was_open))
@@ -157,19 +157,21 @@ class Sorter:
         self._pass(ts, None)
         return [Advanced(self.watermark, self.decided)] if self.watermark > published else []
 
-    def _end(self, start_ts: Ts) -> bool | None:
-        """Settle a transaction; whether it was open, None if it has ended before."""
+    def _end(self, start_ts: Ts, commit_ts: Ts) -> bool | None:
+        """Settle a transaction; whether it was open, None if it has ended before. One that had been rolled
+        back counts as open when a commit of it comes."""
         entry = self._open.pop(start_ts, None)
         if entry is not None:
             entry.settled = True
             self._settled_inside += 1
-        elif self._has_ended(start_ts):
+        undone = entry is None and self._has_ended(start_ts)
+        if undone and (not commit_ts or self._ended.get(start_ts) or self._ended_before.get(start_ts)):
             return None
         ended = self._ended
-        ended.add(start_ts)
+        ended[start_ts] = commit_ts
         if len(ended) >= self._ended_max:
-            self._ended, self._ended_before = set(), ended
-        return entry is not None
+            self._ended, self._ended_before = {}, ended
+        return entry is not None or undone
 
     def _has_ended(self, start_ts: Ts) -> bool:
         return start_ts in self._ended or start_ts in self._ended_before

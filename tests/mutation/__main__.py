@@ -6,10 +6,11 @@
     python -m tests.mutation derive --no-servers     by tests without a server alone
 
 Tests are collected once. Each mutant is a fork, in which the code of one function is another one's. It is
-killed by the first test that fails, by an error, or when it takes far longer than the tests do. Quick tests
-come first, and before them the one that killed the last mutant, which often was one of the same function.
-Tests that need a server come last, without a fork. Values that stand outside of functions are copied on
-import, so such a mutant has a process import everything anew; not where a test needs a server.
+killed by the first test that fails, by an error, or when it takes far longer than the tests do, stands
+still or takes all memory. Quick tests come first, and before them the one that killed the last mutant,
+which often was one of the same function. Tests that need a server come last, without a fork. Values that
+stand outside of functions are copied on import, so such a mutant has a process import everything anew; not
+where a test needs a server.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from tests.mutation.mutants import Mutant, mutants
 
 CPU_S, WALL_S = 5, 30  # and so many times what all tests take
 CPU_TIMES, WALL_TIMES = 3, 10
+STILL_S, STILL_CPU_S = 20, 0.1  # who uses no more in such a time waits for what never comes
+DATA_BYTES = 3 << 30  # a loop without an end would take all memory before its CPU time is over
 AT = mmap.mmap(-1, 4)  # the number of the test under way, which the parent of a fork sees, too
 
 
@@ -140,9 +143,14 @@ def _forked(function: Callable[[], bool], limits: tuple[int, int]) -> bool:
     sys.stdout.flush()
     faulthandler.cancel_dump_traceback_later()  # a child without that thread would wait for it
     if pid := os.fork():
+        until_s, used_s = time.monotonic() + limits[1], 0.0
+        clock = ~pid << 3 | 2  # the child's CLOCK_PROCESS_CPUTIME_ID
         with open(os.pidfd_open(pid), "rb", buffering=0) as child:  # its own alarm clock is that of its tests
-            if not select.select([child], [], [], limits[1])[0]:
-                os.kill(pid, signal.SIGKILL)
+            while not select.select([child], [], [], STILL_S)[0]:
+                before_s, used_s = used_s, time.clock_gettime(clock)
+                if used_s - before_s < STILL_CPU_S or time.monotonic() > until_s:
+                    os.kill(pid, signal.SIGKILL)
+                    break
         return os.waitpid(pid, 0)[1] == 0
     good = False
     with contextlib.suppress(BaseException):
@@ -150,6 +158,7 @@ def _forked(function: Callable[[], bool], limits: tuple[int, int]) -> bool:
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
         resource.setrlimit(resource.RLIMIT_CPU, (limits[0], limits[0]))
+        resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
         good = function()
     os._exit(0 if good else 1)
 

@@ -135,7 +135,29 @@ _LONGER: Final = "the longer way does the same"
 _TOLD: Final = "is told to people, and decides nothing"
 _LENGTHS: Final = "both have the same length"
 _SHORTCUT: Final = "the loop below cuts such a list into the same one part"
+_REPEATED: Final = "what follows leaves it out, too"
 EQUIVALENT: Final[dict[str, dict[str, str]]] = {
+    "pull_session": {
+        "PullSession.page: 4  ->  5": "says how soon pages grow, not to what",
+    },
+    "recent_commits": {
+        "RecentCommits.record: True  ->  False": _LENGTHS,
+        "RecentCommits.record: 0  ->  1": _FIRST_TS,
+        "RecentCommits.record: self._prewrite_bytes > self._bytes_max  ->  "
+        "self._prewrite_bytes >= self._bytes_max": _MEMORY,
+        "RecentCommits.record: commit_ts <= self.floor  ->  commit_ts < self.floor": _REPEATED,
+        "RecentCommits.record: 1  ->  2": "that it grows counts, not by what",
+        "RecentCommits.record: NINE_OCTETS <= start_ts < commit_ts  ->  NINE_OCTETS < start_ts < commit_ts": (
+            _LONGER
+        ),
+        "RecentCommits.record: NINE_OCTETS <= start_ts < commit_ts  ->  "
+        "NINE_OCTETS <= start_ts <= commit_ts": "equal ones are a time mark",
+        "RecentCommits.record: size > self._bytes_max  ->  size >= self._bytes_max": _MEMORY,
+        "RecentCommits.record: self._pending_bytes + size > self._bytes_max  ->  "
+        "self._pending_bytes + size >= self._bytes_max": _MEMORY,
+        "RecentCommits._drop_prewrites: self._bytes_max // 8  ->  self._bytes_max * 8": _MEMORY,
+        "RecentCommits._drop_prewrites: 8  ->  9": _MEMORY,
+    },
     "merger": {
         "_Source.take_to: entries[-1].commit_ts <= limit  ->  entries[-1].commit_ts < limit": _MEMORY,
         "_Source.take_to: self.head > len(entries) // 2  ->  self.head >= len(entries) // 2": _MEMORY,
@@ -252,6 +274,7 @@ EQUIVALENT: Final[dict[str, dict[str, str]]] = {
         "schema_version >= self._row_versions.get(table_id, 0)": _SAME,
     },
     "waiting_tables": {
+        "Quarantine.begin_load: self._reindex()  ->  pass": "the last queue of a name is its owner",
         "Quarantine._touched: entry.tables[key] <= ddl.commit_ts  ->  entry.tables[key] < ddl.commit_ts": (
             "of the entry that a DDL began its names are touched already"
         ),

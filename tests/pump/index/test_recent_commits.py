@@ -147,3 +147,45 @@ def test_what_was_stored_first_is_served() -> None:
     recent.check()
     recent.advance(5)
     assert recent.after(0, 1 << 20) == [Delivery(5, 1, binlog.join(first, binlog.commit(1, 5)))]
+
+
+@pytest.mark.parametrize("commit_ts", [6, 7])
+def test_a_commit_that_the_watermark_has_passed_is_left_to_the_index(commit_ts: int) -> None:
+    recent = RecentCommits(0, bytes_max=1 << 20)
+    recent.advance(7)
+    feed(recent, binlog.prewrite(1, b"k", b"v"))
+    feed(recent, binlog.commit(1, commit_ts))
+    assert recent.after(commit_ts - 1, 1) is None
+    assert recent.after(commit_ts, 1) == []
+
+
+@pytest.mark.parametrize("mark_at", [0, 1])
+def test_a_time_mark_takes_the_place_of_no_commit_with_its_timestamp(mark_at: int) -> None:
+    recent = RecentCommits(0, bytes_max=1 << 20)
+    prewrite, ends = binlog.prewrite(1, b"k", b"v"), [binlog.commit(1, 5)]
+    ends.insert(mark_at, binlog.fake(5))
+    for payload in (prewrite, *ends):
+        feed(recent, payload)
+    recent.advance(5)
+    assert recent.after(0, 1 << 20) == [Delivery(5, 1, binlog.join(prewrite, binlog.commit(1, 5)))]
+
+
+def test_what_is_held_is_counted_to_the_byte() -> None:
+    recent = RecentCommits(0, bytes_max=1 << 20)
+    prewrite, end, other = (
+        binlog.prewrite(1, b"k", b"v"),
+        binlog.commit(1, 5),
+        binlog.prewrite(2, b"k", b"w" * 99),
+    )
+    whole, part = len(binlog.join(prewrite, end)) + 200, len(other) + 200
+    held = []
+    for payload in (other, prewrite, prewrite, end, end, binlog.rollback(2), binlog.fake(6)):
+        feed(recent, payload)
+        held.append(recent.bytes_held)
+    opened, mark = part + len(prewrite) + 200, len(binlog.fake(6)) + 200
+    ended = [part + whole, part + whole + 200, whole + 200, whole + 200 + mark]
+    assert held == [part, opened, opened, *ended]
+    recent.advance(6)
+    assert recent.bytes_held == whole + mark
+    feed(recent, binlog.commit(9, 7), remembered=False)
+    assert (recent.bytes_held, recent.floor) == (0, 7)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pump.index.sorter import Advanced, GivenUp, Late, Prewrites, Sorter
 from pump.log.record import START, LogRecord, ValuePointer
-from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK
+from tidb_binlog.binlog import COMMIT, PREWRITE, ROLLBACK, SETTLED_ROLLBACK
 
 
 @dataclass(frozen=True)
@@ -290,6 +290,25 @@ def test_a_commit_below_the_watermark_is_reported_though_its_prewrite_is_open() 
     late = LogRecord(COMMIT, 40, 50, ValuePointer(0, 20))
     assert sorter.feed([late], 0.0) == [Late(40, 50, was_open=True)]
     assert sorter.feed([late], 0.0) == [], "repeated"
+
+
+def test_a_commit_of_what_was_settled_as_rolled_back_is_reported() -> None:
+    """The store was wrong, or an operator: readers that have passed it lost it."""
+    for ended_max in (1 << 16, 2):
+        sorter = Sorter(clients_know=False, ended_max=ended_max)
+        ends = [
+            (PREWRITE, 40, 0),
+            (SETTLED_ROLLBACK, 40, 0),
+            (SETTLED_ROLLBACK, 40, 0),
+            prewrite(41),
+            commit(41, 42),
+        ]
+        assert sorter.feed(records(*ends), 0.0) == []
+        sorter.mark(100)
+        late = LogRecord(COMMIT, 40, 50, ValuePointer(0, 60))
+        assert sorter.feed([late], 0.0) == [Late(40, 50, was_open=True)]
+        assert sorter.feed([late, LogRecord(COMMIT, 41, 42, ValuePointer(0, 70))], 0.0) == [], "repeated"
+        sorter.check()
 
 
 def test_open_prewrites_tell_since_when() -> None:

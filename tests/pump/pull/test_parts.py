@@ -17,7 +17,7 @@ from pump.log.delivery import Delivery, LargeDelivery, Page
 from pump.log.log_file import OsLogDirectory
 from pump.log.segment import Segment
 from pump.pull import replies as pull_replies
-from pump.pull.session import PartMessage, PullSession
+from pump.pull.session import Message, PartMessage, PullSession
 from pump.storage.opening import StorageLimits
 from tests.pump.support.payloads import opened, put, put_pair, wait_watermark
 from tests.pump.support.services import PartPuller, pump
@@ -50,6 +50,16 @@ def test_a_large_transaction_goes_out_in_parts_and_the_watermark_stays_below_it_
     assert session.part_bytes(90, 4) == 970 + 30
     last = session.part(90, bytes(30))
     assert (last.watermark, session.position, session.large) == (20, 20, None)
+
+
+def test_the_last_part_tells_what_is_waited_for_and_nothing_goes_without_credit() -> None:
+    session = PullSession(5)
+    session.request(0, 20, 40)
+    assert session.page(Page([], 20, large(20, 120))) == Message([], 0, 19)
+    assert session.part_bytes(0, 4) == 0
+    session.request(200, 0)
+    assert session.part(0, bytes(120)).watermark == 20
+    assert (session.waits_for, session.reached()) == (0, None)
 
 
 def large_of(session: PullSession) -> LargeDelivery:

@@ -42,6 +42,17 @@ class TestPullSession:
         assert session.page(Page(deliveries(14), 16)) == Message(deliveries(14), 10, 16)
         assert session.reached() is None
 
+    def test_what_was_reached_exactly_or_told_by_a_sign_of_life_is_told_no_more(self) -> None:
+        session = PullSession(5)
+        session.request(100, 16, 40)
+        assert session.page(Page(deliveries(14), 16)) == Message(deliveries(14), 10, 16)
+        assert (session.waits_for, session.reached()) == (0, None)
+        session.position = 20
+        assert session.sign_of_life(7) == Message([], 0, 20), "nothing is waited for"
+        assert session.reached() is None
+        session.request(0, 30)
+        assert session.sign_of_life(7) == Message([], 0, 20, 7)
+
     def test_each_rise_is_told_until_what_was_given_is_reached(self) -> None:
         session = PullSession(5)
         session.request(100, 0, 10)
@@ -64,6 +75,7 @@ class TestPullSession:
 
     def test_credit_bounds_pages_and_one_large_transaction_passes(self) -> None:
         session = PullSession(0)
+        session.request(-1, 0)
         assert session.page_bytes == 0
         session.request(50, 0)
         assert session.page_bytes == 50

@@ -26,6 +26,7 @@ from binlog_playground.cluster.supervisor import Process
 from binlog_playground.program import DIFFERENT, EQUAL, supervise
 from binlogctl.cli.commands import DIFFERS, NOT_COMPARABLE
 from tests.benchmarks.peer.programs import program
+from tests.rig.tidb.binlogs import contradicted
 from tests.rig.tidb.cluster import SERVERS, TidbCluster
 from tests.rig.tidb.comparison import by_own_rules, compared, without_key
 from tests.rig.tidb.session import Session, Work
@@ -302,6 +303,10 @@ class Campaign:
             report = await self._compared(())
         if report.differences:
             await self._keep_changes()
+            if undone := contradicted(cluster.binlogs()):
+                raise Unavailable(
+                    f"the stand-in for TiKV called committed transactions rolled back: {undone}"
+                )
         elif self._archiver is not None and not waits:
             replayed = await self._replay()
             report.differences += replayed.differences

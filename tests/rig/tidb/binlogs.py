@@ -34,6 +34,13 @@ def unfinished(binlogs: Iterable[Binlog]) -> list[tuple[int, bytes]]:
     return [(start_ts, key) for start_ts, key in begun.items() if start_ts not in ended]
 
 
+def contradicted(binlogs: Collection[Binlog]) -> set[int]:
+    """The start_ts of transactions that TiDB committed though its storage had called them rolled back. The
+    stand-in does so: in a key's history, a lock that was committed without a value is a rollback."""
+    committed = {binlog.start_ts for binlog in binlogs if binlog.tp == BinlogType.Commit}
+    return committed & {binlog.start_ts for binlog in binlogs if binlog.settled}
+
+
 class Change(NamedTuple):
     """One row of a binlog. `rowid` is the hidden one, None of a table that has none."""
 

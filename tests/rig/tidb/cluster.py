@@ -150,12 +150,18 @@ class Storage:
         connection.close()
 
     async def restart(self) -> None:
-        """Those that were killed; until each answers."""
+        """Those that were killed; until each answers. One ends itself if a write to its Pumps fails."""
         for number, tidb in enumerate(self.tidbs):
-            if not tidb.is_running:
-                await asyncio.to_thread(self._expire, self._tidb_ports[number][0])
-                tidb.start()
-            await self._cluster.until(tidb, partial(self._answers, number))
+            for attempt in range(3):
+                if not tidb.is_running:
+                    await asyncio.to_thread(self._expire, self._tidb_ports[number][0])
+                    tidb.start()
+                try:
+                    await self._cluster.until(tidb, partial(self._answers, number))
+                    break
+                except ProcessDied:
+                    if attempt == 2:
+                        raise
 
     def connect(self, session: int = 0) -> Connection:
         """A session of root's, of which each server has some; `Unavailable` if it is not there."""
@@ -178,10 +184,12 @@ class Storage:
 
     def definition(self, table: tuple[str, str]) -> dict[str, Any]:
         """TableInfo of a table."""
-        names = "/".join(urllib.parse.quote(name, safe="") for name in table)
-        url = f"http://{LOOPBACK}:{self._tidb_ports[0][1]}/schema/{names}"
-        document: dict[str, Any] = json.loads(http_get(url))
-        return document
+        schema, name = table
+        names = [schema] if "/" in name else [schema, name]  # in a path it would be two: all tables then
+        path = "/".join(urllib.parse.quote(one, safe="") for one in names)
+        document = json.loads(http_get(f"http://{LOOPBACK}:{self._tidb_ports[0][1]}/schema/{path}"))
+        tables: list[dict[str, Any]] = document if len(names) == 1 else [document]
+        return next(info for info in tables if info["name"]["L"] == name.lower() or len(names) == 2)
 
     def _expire(self, port: int) -> None:
         """What a TiDB that is gone holds in etcd: its DDL would wait a minute for that."""

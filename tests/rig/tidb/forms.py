@@ -153,7 +153,29 @@ varchar(99) as (greatest(`id`, 'b'))
 varchar(99) as (cast(`id` as binary))
 varchar(99) as (convert(`id` using latin1))
 varchar(99) as (to_base64(`id`))
-double as (`id`)"""
+double as (`id`)
+int as (week(`id`))
+int as (weekofyear(`id`))
+varchar(20) as (dayname(`id`))
+varchar(99) as (substring_index(`id`, 'b', 1))
+bigint as (instr(`id`, 'B'))
+bigint as (locate('b', `id`))
+bigint as (ascii(`id`))
+varchar(99) as (insert(`id`, 2, 1, 'é'))
+bigint as (sign(`v`))
+bigint as (bit_count(`v`))
+varchar(99) as (repeat(`id`, 2))
+varchar(99) as (elt(`v`, 'a', 'b'))
+bigint as (least(`v`, 7))
+date as (last_day(`id`))
+bigint as (interval(`v`, 1, 5, 9))
+bigint as (truncate(`v`, -1))
+bigint as (`id` is true)
+varchar(99) as (rpad(`id`, 6, 'xy'))
+varchar(99) as (mid(`id`, 0, 2))
+varchar(99) as (left(`id`, `v`))
+varchar(99) as (substring(`id`, `v`))
+varchar(9) as (oct(`v`))"""
 """Not for all values: rows of a session that is not strict, no strict session downstream takes."""
 ATTRIBUTES: Final = """\
 unique
@@ -590,6 +612,26 @@ create table a.`fk{n}` (`id` int primary key, `v` int, foreign key (`v`) referen
 create table a.`fc{n}` (`id` int, `v` int, foreign key (`v`) references a.`fk{n}` (`id`) on update cascade)
 alter table a.`fc{n}` drop foreign key `fk_1`
 drop table if exists a.`fc{n}`, a.`fk{n}`""",
+    2.2: """\
+/* é `x` -- */ alter table {table} {change}
+/*!40101 alter table {table} {change} */
+/*T! alter table {table} */ alter table {table} {change};
+prepare d1 from 'alter table {table} add column {new} bigint default {n}, add index {index} (`v`)'
+prepare d1 from 'alter table {table} modify column `v` bigint not null default {n}'
+prepare d1 from 'rename table {table} to {spare}'
+prepare d1 from 'truncate table {table}'
+prepare d1 from 'create table {spare} like {table}'
+prepare d1 from 'alter table {parted} truncate partition {partition}'
+prepare d1 from 'alter table {parted} drop partition {partition}'
+set @d = concat('alter table {table} drop column ', '{new}')
+prepare d1 from @d
+execute d1
+execute d1
+execute d1
+deallocate prepare d1
+admin cleanup index {table} {index}
+admin recover index {table} {index}
+alter table {table} compact tiflash replica""",
     2.1: """\
 alter table {table} cache
 alter table {table} nocache
@@ -785,5 +827,20 @@ update {table} partition (p0) set `v` = {n} where `v` > {n}
 delete from x using {table} x join {other} y on x.{id} = y.`v` where y.`v` > {n}
 update {table} x, (select max(`v`) m from {other}) z set x.`v` = z.m where x.`v` < {n}
 create temporary table if not exists {table} (`id` int, `v` int)
-drop temporary table if exists {table}""",
+drop temporary table if exists {table}
+do sleep(1.5)
+do sleep(1.5)
+do sleep(1.5)
+set time_zone = '+05:45'
+set sql_mode = ''
+set names gbk
+insert into {table} ({id}, `v`, `_tidb_rowid`) values ({n}, {n}, {bound})
+update {table} set `v` = {n} where `_tidb_rowid` between {n} and 40
+delete from {table} where `_tidb_rowid` < {n}
+replace into {table} partition (p1) {rows}
+insert into {table} select * from {other} for update
+update {table} set {id} = {id} where `v` = {n}
+insert into {table} {rows} on duplicate key update {id} = {id} + 100
+insert ignore into {table} {rows} on duplicate key update {id} = values({id}), `v` = {n}
+update {table} set {id} = -{id}, `v` = {id} limit {n}""",
 }

@@ -62,7 +62,15 @@ character_set_server = utf8mb4 | utf8mb4 | latin1 | gbk
 collation_server = utf8mb4_bin | utf8mb4_general_ci
 tx_isolation = 'REPEATABLE-READ' | 'READ-COMMITTED'
 tidb_enable_auto_increment_in_generated = 0 | 1
-allow_auto_random_explicit_insert = 1"""
+allow_auto_random_explicit_insert = 1
+tidb_constraint_check_in_place_pessimistic = 0 | 1
+tidb_pessimistic_txn_aggressive_locking = 0 | 1
+default_week_format = 0 | 3
+sql_select_limit = default | default | 5
+tidb_sysdate_is_now = 0 | 1
+tidb_txn_assertion_level = 'OFF' | 'FAST' | 'STRICT'
+tidb_read_consistency = 'strict' | 'weak'
+tidb_rc_write_check_ts = 0 | 1"""
 _FILE: Final = "".join(f"{key},{value}\n" for key in range(-4, 60, 8) for value in (key, 7, "\\N", "x"))
 _LISTED: Final = ", ".join(f"'{schema}'" for schema in SCHEMAS).encode()
 _COLUMNS: Final = (
@@ -102,7 +110,7 @@ class Work:
     """What sessions share: where to connect, what there is, counts, the log."""
 
     def __init__(self, connect: Callable[[int], Connection], log: Path, skips: str = "") -> None:
-        """`connect` takes the session's number; `skips`: a pattern of DDL and SET that are not to run."""
+        """`connect` takes the session's number; `skips`: a pattern of what is not to run."""
         self.connect = connect
         self.skips: Final = re.compile(skips or "(?!)", re.IGNORECASE)
         self.catalogue = Catalogue()
@@ -190,8 +198,7 @@ class Session:
         self._connection = self._work.connect(self._number)
         for statements in (self._statements.every(), self._statements.changes()):
             for sql in statements:
-                if not self._work.skips.search(sql):
-                    self._run(sql)
+                self._run(sql)
             self._look()
             for table in sorted(self._work.catalogue.tables):
                 for _ in range(8):
@@ -206,9 +213,7 @@ class Session:
             self._connection = self._work.connect(self._number)
             self._settle(all_of_them=True)
         if self._writes_ddl:
-            sql = self._statements.ddl()
-            if not self._work.skips.search(sql):
-                self._run(sql)
+            self._run(self._statements.ddl())
             self._look()
             if random.random() < 0.1:
                 self._settle(all_of_them=False)
@@ -231,9 +236,7 @@ class Session:
         for line in _SETTINGS.splitlines():
             name, _, values = line.partition(" = ")
             if all_of_them or self._random.random() < 0.2:
-                sql = f"set {name} = {self._random.choice(values.split(' | '))}"
-                if not self._work.skips.search(sql):
-                    self._run(sql)
+                self._run(f"set {name} = {self._random.choice(values.split(' | '))}")
         self._run(f"use {quote(self._random.choice(SCHEMAS))}")
 
     def _drop(self) -> None:
@@ -243,6 +246,8 @@ class Session:
 
     def _run(self, sql: str) -> bool:
         assert self._connection is not None
+        if self._work.skips.search(sql):
+            return False
         try:
             self._work.counts.rows += self._connection.run(sql.encode("utf-8", "surrogateescape"))
         except SessionError as error:
@@ -266,6 +271,8 @@ class Session:
         few = random.sample(sorted(tables), min(len(tables), 2))
         for _ in range(random.choice((1, 1, 2, 4, 8))):
             self._run(self._statements.rows(few))
+        if random.random() < 0.01:  # commits what came before
+            self._run(self._statements.ddl())
         if random.random() < 0.15:
             self._run("rollback")
             self._work.counts.rollbacks += 1

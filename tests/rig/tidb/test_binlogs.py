@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.common.rowcodec.tables import kind, table
-from tests.rig.tidb.binlogs import Overwritten, changes, overwritten, unfinished
+from tests.rig.tidb.binlogs import Overwritten, changes, contradicted, overwritten, unfinished
 from tidb_binlog.rowcodec.encoder import RowEncoder
 from tidb_binlog.wire.binlog_pb2 import Binlog, BinlogType, MutationType, PrewriteValue, TableMutation
 
@@ -34,6 +34,13 @@ def test_a_transaction_without_an_outcome_is_told_with_its_key() -> None:
     rolled_back = Binlog(tp=BinlogType.Rollback, start_ts=30)
     begun = Binlog(tp=BinlogType.Prewrite, start_ts=30)
     assert unfinished([end, one, other, begun, rolled_back]) == [(10, b"k")]
+
+
+def test_a_commit_of_what_a_pump_has_settled_as_rolled_back_is_a_contradiction() -> None:
+    settled = [Binlog(tp=BinlogType.Rollback, start_ts=start_ts, settled=True) for start_ts in (10, 30)]
+    rolled_back = Binlog(tp=BinlogType.Rollback, start_ts=20)
+    log = [*transaction(11, (INSERT, 1)), *transaction(21, (INSERT, 2)), rolled_back, *settled]
+    assert contradicted(log) == {10}
 
 
 def test_changes_come_as_they_were_committed_with_their_rowids() -> None:
