@@ -158,8 +158,11 @@ def of_server(value: str | bytes | None, form: str) -> Canonical:
     return OF_IMAGE[form](value)
 
 
-def expression(name: bytes, form: str) -> bytes:
-    """SQL that shows a column (its quoted name) without loss, for `of_server`."""
+def expression(name: bytes, form: str, *, is_tidb_text: bool = False) -> bytes:
+    """SQL that shows a column (its quoted name) without loss, for `of_server`. `is_tidb_text`: a TiDB has it
+    in UTF-8, or any octets, of which CONVERT would make `?`."""
+    if is_tidb_text and form in (CHAR, TEXT):
+        return b"CONVERT(%b USING binary)" % name
     shown = {
         UNSIGNED: b"CAST(%b AS UNSIGNED)",
         NUMBER: b"CAST(%b AS UNSIGNED)",

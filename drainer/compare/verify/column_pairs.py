@@ -63,8 +63,8 @@ _AS_NUMBER: Final = b"CAST(%b AS UNSIGNED)"
 
 @dataclass(frozen=True, slots=True)
 class ColumnPair:
-    """`names` and `texts` are of upstream and downstream. `texts` is None where they do not print equal
-    values alike: `why` says what of it. `sized`: texts may hold any character. `longest`: bytes
+    """`names`, `texts` and `are_tidb_text` are of upstream and downstream. `texts` is None where they do not
+    print equal values alike: `why` says what of it. `sized`: texts may hold any character. `longest`: bytes
     that its part in the text of a row has at most."""
 
     name: str
@@ -76,10 +76,11 @@ class ColumnPair:
     nullable: bool = True
     longest: int = 0
     is_generated: bool = False
+    are_tidb_text: tuple[bool, bool] = (False, False)
 
     def shown(self, side: int) -> bytes:
         """SQL that prints the column, for `canonical.of_server`."""
-        return canonical.expression(self.names[side], self.form)
+        return canonical.expression(self.names[side], self.form, is_tidb_text=self.are_tidb_text[side])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ def pair(
         nullable=upstream.nullable or downstream.nullable,
         longest=max(map(_longest, (upstream, downstream))),
         is_generated=downstream.generated,
+        are_tidb_text=(_is_tidb_text(upstream, dialects[0]), _is_tidb_text(downstream, dialects[1])),
     )
 
 
@@ -208,8 +210,12 @@ def _fills(column: DownstreamColumn) -> bool:
     return "zerofill" in column.full_type.lower()
 
 
+def _is_tidb_text(column: DownstreamColumn, dialect: Dialect) -> bool:
+    return dialect is Dialect.TIDB and column.charset != "gbk"
+
+
 def _text(column: DownstreamColumn, dialect: Dialect) -> bytes:
     """Its text in UTF-8: of a TiDB every text is."""
-    if column.charset in _UTF8 or (dialect is Dialect.TIDB and column.charset != "gbk"):
+    if column.charset in _UTF8 or _is_tidb_text(column, dialect):
         return _AS_IS
     return b"CONVERT(%b USING utf8mb4)"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from drainer.mysql.literal.quoting import binary_literal, quote_bytes, text_literal
+from drainer.mysql.literal.quoting import binary_literal, quote_bytes, text_is, text_literal
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.late_dataclass import dataclass
 
@@ -95,7 +95,7 @@ class Charset:
         """Term that is true for exactly this value in the column `name` (quoted)."""
         text = _text(raw)
         if text is not None and (self.has(text) if not raw.isascii() else True):
-            return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, text_literal(raw))
+            return text_is(name, text_literal(raw))
         return b"BINARY %b<=>BINARY %b" % (name, self.literal(raw))
 
     def _bytes(self, raw: bytes) -> bytes:

@@ -18,7 +18,7 @@ from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.key_literal import key_literal
 from drainer.mysql.literal.keys import Key, KeyList, Keys, Values, find_keys, key_list, lane_form_of
 from drainer.mysql.literal.literals import NULL, ColumnSql, column_sql, integer_literal
-from drainer.mysql.literal.quoting import quote_name, text_literal
+from drainer.mysql.literal.quoting import quote_name, text_is, text_literal
 from drainer.mysql.literal.row_source import ROW_NAMES, row_source
 from tidb_binlog.errors import DownstreamError
 from tidb_binlog.late_dataclass import dataclass, field, replace
@@ -439,8 +439,7 @@ def _equals(entry: ColumnSql, value: Any) -> bytes:
         return entry.charset.predicate(name, value)
     kind = entry.column.type
     if kind.tp in STRING_TYPES and not kind.is_binary_string:
-        # Collations take different texts for equal: compare the bytes, in the connection's character set.
-        return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, entry.store(value))
+        return text_is(name, entry.store(value))
     return b"%b<=>%b" % (name, entry.compare(value))
 
 

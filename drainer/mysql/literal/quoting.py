@@ -43,5 +43,14 @@ def text_literal(raw: bytes) -> bytes:
     return b"'%b'" % quote_bytes(raw)
 
 
+def text_is(name: bytes, literal: bytes) -> bytes:
+    """True for exactly this text in a column, byte by byte. `name` is quoted, `literal` as `text_literal`
+    writes it."""
+    # Collations take different texts for equal: compare the bytes, in the connection's character set. Text
+    # that is not UTF-8, which a TiDB keeps in latin1, has none there.
+    is_text = not literal.startswith((b"x'", b"_binary'"))
+    return b"BINARY %b<=>%b" % (b"CONVERT(%b USING utf8mb4)" % name if is_text else name, literal)
+
+
 def string_literal(text: str) -> bytes:
     return text_literal(text.encode())

@@ -64,7 +64,6 @@ tx_isolation = 'REPEATABLE-READ' | 'READ-COMMITTED'
 tidb_enable_auto_increment_in_generated = 0 | 1
 allow_auto_random_explicit_insert = 1
 tidb_constraint_check_in_place_pessimistic = 0 | 1
-tidb_pessimistic_txn_aggressive_locking = 0 | 1
 default_week_format = 0 | 3
 sql_select_limit = default | default | 5
 tidb_sysdate_is_now = 0 | 1

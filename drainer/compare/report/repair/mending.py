@@ -22,7 +22,7 @@ from typing import Final
 
 from drainer.compare.verify.result import ComparedColumn, How, Kind, RowDifference, TableResult, Values
 from drainer.mysql.literal.literals import ENUM_ZERO, NULL
-from drainer.mysql.literal.quoting import qualified, quote_name
+from drainer.mysql.literal.quoting import qualified, quote_name, text_is
 from drainer.mysql.rows.dialect import Dialect
 from tidb_binlog.late_dataclass import dataclass
 
@@ -174,7 +174,7 @@ def is_exactly(name: bytes, kind: str, value: bytes, dialect: Dialect) -> bytes:
     if kind == "json" and dialect is not Dialect.MARIADB:
         return b"%b<=>CAST(%b AS JSON)" % (name, value)
     if kind in _TEXTS or kind == "json":
-        return b"BINARY CONVERT(%b USING utf8mb4)<=>%b" % (name, value)
+        return text_is(name, value)
     if kind == "year" and value.isdigit():
         return b"%b<=>'%04d'" % (name, int(value))
     return b"%b<=>%b" % (name, exact(kind, value))

@@ -58,6 +58,20 @@ def test_what_both_servers_print_alike_goes_into_a_checksum(
 
 
 @pytest.mark.parametrize(
+    ("charset", "shown"),
+    [
+        ("latin1", b"CONVERT(`c` USING binary)"),
+        ("gbk", b"CONVERT(CONVERT(`c` USING utf8mb4) USING binary)"),
+    ],
+)
+def test_a_tidb_shows_octets_that_are_no_utf_8_as_they_are(charset: str, shown: bytes) -> None:
+    text = column("varchar", charset=charset)
+    found = paired(text, text, FROM_TIDB)
+    assert found.shown(0) == shown
+    assert found.shown(1) == b"CONVERT(CONVERT(`c` USING utf8mb4) USING binary)"
+
+
+@pytest.mark.parametrize(
     ("one", "other", "dialects", "form"),
     [
         (column("double"), column("double"), FROM_TIDB, canonical.DOUBLES),

@@ -67,11 +67,9 @@ def test_literals() -> None:
             assert sql.insert_literals(encoder.insert((1, value))) == b"(1," + store + b")"
             assert sql.update_literals(update, split) == b"(1," + store + b")"
             assert split == sql.update_split(update) == len(encoder.delete((1, None)))
-            name = (
-                b"BINARY CONVERT(`v` USING utf8mb4)"
-                if type_.tp == 15 and type_.charset != "binary"
-                else b"`v`"
-            )
+            name = b"`v`"
+            if type_.tp == 15 and type_.charset != "binary":
+                name = b"BINARY `v`" if compare[:1] == b"x" else b"BINARY CONVERT(`v` USING utf8mb4)"
             for image, row in (
                 ("insert", encoder.insert((1, value))),
                 ("delete", encoder.delete((1, value))),
