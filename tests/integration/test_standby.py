@@ -165,10 +165,11 @@ async def test_a_standby_whose_downstream_has_no_checkpoint_does_not_begin_now(s
 
 
 def move_tables(server: MariaDbServer, source: str, target: str) -> None:
-    """All tables but that of the rows."""
+    """All tables but that of the rows. Who was frozen while it looked at one has no session any more."""
     connection = server.connect()
     try:
         with connection.cursor() as cursor:
+            cursor.execute(f"KILL USER {server.drainer_user}")
             cursor.execute(f"SHOW FULL TABLES FROM {source} WHERE Table_type = 'BASE TABLE'")
             for name, _ in cursor.fetchall():
                 if name != "t":
