@@ -80,7 +80,8 @@ class Tables:
             except NoSuchTable:
                 del self.columns[table]
             else:
-                self.columns[table] = {name: columns[name] for name in shown}
+                if columns.keys() >= set(shown):  # a long name is cut there
+                    self.columns[table] = {name: columns[name] for name in shown}
                 self.keys[table] = tuple(row[4] for row in keys if row[2] == "PRIMARY")
 
     def expected(self, tables: Iterable[TableName], *, for_tidb: bool) -> list[ExpectedTable]:
