@@ -31,7 +31,7 @@ def stream_name(cluster_id: int, checkpoint_schema: str) -> str:
 
 
 class StreamRow:
-    """Raises `Unavailable`."""
+    """Raises `Unavailable`, `DownstreamError`."""
 
     def __init__(self, target: Target, name: str) -> None:
         self._target = replace(target, mark=None)

@@ -25,7 +25,7 @@ import re
 from typing import Final
 
 from drainer.changes import canonical
-from drainer.mysql.chunks.printed import floating_text
+from drainer.mysql.chunks.printed import floating_text, is_tidb_text
 from drainer.mysql.literal.downstream_column import DownstreamColumn
 from drainer.mysql.literal.quoting import quote_name
 from drainer.mysql.rows.dialect import Dialect
@@ -122,7 +122,7 @@ def pair(
         nullable=upstream.nullable or downstream.nullable,
         longest=max(map(_longest, (upstream, downstream))),
         is_generated=downstream.generated,
-        are_tidb_text=(_is_tidb_text(upstream, dialects[0]), _is_tidb_text(downstream, dialects[1])),
+        are_tidb_text=(is_tidb_text(upstream, dialects[0]), is_tidb_text(downstream, dialects[1])),
     )
 
 
@@ -210,12 +210,8 @@ def _fills(column: DownstreamColumn) -> bool:
     return "zerofill" in column.full_type.lower()
 
 
-def _is_tidb_text(column: DownstreamColumn, dialect: Dialect) -> bool:
-    return dialect is Dialect.TIDB and column.charset != "gbk"
-
-
 def _text(column: DownstreamColumn, dialect: Dialect) -> bytes:
     """Its text in UTF-8: of a TiDB every text is."""
-    if column.charset in _UTF8 or _is_tidb_text(column, dialect):
+    if column.charset in _UTF8 or is_tidb_text(column, dialect):
         return _AS_IS
     return b"CONVERT(%b USING utf8mb4)"

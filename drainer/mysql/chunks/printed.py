@@ -81,6 +81,11 @@ def family_of(column: DownstreamColumn) -> Family:
     return _FAMILIES.get(column.type, Family.OTHER)
 
 
+def is_tidb_text(column: DownstreamColumn, dialect: Dialect) -> bool:
+    """Text that a TiDB has in UTF-8, or as any octets, whatever the character set is called."""
+    return dialect is Dialect.TIDB and column.charset != "gbk"
+
+
 def is_named(column: DownstreamColumn) -> bool:
     """A SET whose names come: a TiDB computes its number as a double, which has not so many bits."""
     return family_of(column) is Family.SET and column.full_type.count("','") >= _EXACT_BITS
@@ -103,8 +108,7 @@ def floating_text(full_type: str, name: bytes) -> bytes:
 def literal(column: DownstreamColumn, dialect: Dialect) -> bytes:
     """Expression whose text is a literal of the value, NULL for NULL."""
     family, name = family_of(column), quote_name(column.name)
-    is_utf8 = column.charset in _UTF8 or (dialect is Dialect.TIDB and column.charset == "latin1")
-    if family is Family.TEXT and is_utf8:
+    if family is Family.TEXT and (column.charset in _UTF8 or is_tidb_text(column, dialect)):
         return b"QUOTE(%b)" % name
     if family is Family.TEXT or is_named(column):
         return b"QUOTE(%b)" % (_AS_UTF8 % name)
